@@ -219,6 +219,27 @@ TEST(jsonl_under_another_name_is_never_read_as_text)
     run_end(r);
 }
 
+/* Its field, and that all of its data is JSONL, are said of its own data. */
+TEST(a_run_on_jsonl_is_scored_on_plain_text)
+{
+    run_case *r = run_begin();
+    write_jsonl(r, "code.jsonl");
+    write_jsonl(r, "code.json");
+    RUN(r, 0, "done", "train run.yaml data.path=code.jsonl data.tokenizer=shards data.jsonl_field=content train.steps=1");
+    RUN(r, 0, "loss", "eval a --text=text.txt");
+    RUN(r, 0, "loss", "eval a --text=- < text.txt");
+    RUN(r, 0, "loss", "eval a --text=code.jsonl");
+    RUN(r, 0, "loss", "eval a data.path=text.txt data.valid_fraction=0.1");
+    RUN(r, 2, "field 'content' of JSONL is asked for", "eval a --text=text.txt --field=content");
+    RUN(r, 2, "field 'content' of JSONL is asked for", "eval a --text=text.txt data.jsonl_field=content");
+    RUN(r, 0, "done", "train run.yaml data.path=code.json data.tokenizer=shards data.jsonl_field=content data.format=jsonl train.steps=1 checkpoint.dir=j");
+    RUN(r, 0, "loss", "eval j --text=text.txt");
+    RUN(r, 5, "data.format=jsonl reads a field", "eval j --text=code.json");
+    RUN(r, 0, "loss", "eval j --text=code.json data.format=jsonl");
+    RUN(r, 5, "text.txt:1:1: ", "eval j --text=text.txt data.format=jsonl");
+    run_end(r);
+}
+
 /* The window that text is read through holds 8 MiB. */
 TEST(what_is_no_text_is_found_far_into_a_file)
 {
@@ -370,6 +391,7 @@ int main(void)
         cmocka_unit_test(folders_give_their_files_in_the_order_of_their_paths),
         cmocka_unit_test(tokenizer_train_reads_jsonl_as_data_prepare_does),
         cmocka_unit_test(jsonl_under_another_name_is_never_read_as_text),
+        cmocka_unit_test(a_run_on_jsonl_is_scored_on_plain_text),
         cmocka_unit_test(what_is_no_text_is_found_far_into_a_file),
         cmocka_unit_test(every_way_in_gives_the_same_shards),
         cmocka_unit_test(any_number_of_files_fits_a_command_line),

@@ -24,6 +24,17 @@ typedef struct {
     int32_t *token_bytes;
 } scoring;
 
+/* As the run read its own text. But what it says of JSONL holds for inputs that are: this text may be a plain one, unless the user of eval calls it
+ * JSONL. */
+static orth_text_options text_options(const orth_cmd *cmd, const orth_config *run)
+{
+    orth_text_options o = orth_cmd_text_options(cmd, run);
+    o.field_is_default = !orth_cmd_flag(cmd, "field") && !ORTH_CONFIG_IS_SET(&cmd->config, data, jsonl_field);
+    if (o.format == ORTH_TEXT_JSONL && !ORTH_CONFIG_IS_SET(&cmd->config, data, format))
+        o.format = ORTH_TEXT_AUTO;
+    return o;
+}
+
 /* The text becomes a data set in a temporary folder, none of it held out. */
 static orth_status open_text(orth_ctx *ctx, scoring *s, const orth_cmd *cmd, const orth_corpus **corpus)
 {
@@ -35,7 +46,7 @@ static orth_status open_text(orth_ctx *ctx, scoring *s, const orth_cmd *cmd, con
     orth_inputs files = {0};
     orth_status status = orth_inputs_add(ctx, &files, orth_cmd_flag(cmd, "text"));
     orth_prepare_options o = {.inputs = (const char *const *)files.v, .num_inputs = files.num, .out_dir = s->scratch,
-                              .tokenizer = s->file.tokenizer, .text = orth_cmd_text_options(cmd, &s->file.run), .overwrite = true};
+                              .tokenizer = s->file.tokenizer, .text = text_options(cmd, &s->file.run), .overwrite = true};
     if (status == ORTH_OK)
         status = orth_prepare(ctx, &o, NULL);
     orth_inputs_free(ctx, &files);
@@ -46,8 +57,9 @@ static orth_status open_text(orth_ctx *ctx, scoring *s, const orth_cmd *cmd, con
     return ORTH_OK;
 }
 
-static orth_status open_run_data(orth_ctx *ctx, scoring *s)
+static orth_status open_run_data(orth_ctx *ctx, scoring *s, const orth_cmd *cmd)
 {
+    const bool other = ORTH_CONFIG_IS_SET(&cmd->config, data, path);
     const orth_config *c = &s->file.run;
     const orth_strings *paths = &c->data_path;
     if (paths->n == 0)
@@ -63,7 +75,8 @@ static orth_status open_run_data(orth_ctx *ctx, scoring *s)
     orth_data_options o = {.paths = paths->v, .num_paths = paths->n,
                            .tokenizer = orth_path_exists(own) ? own : c->data_tokenizer,
                            .eos = c->data_eos_token.v, .num_eos = c->data_eos_token.n,
-                           .auto_vocab = s->file.model.vocab, .text = orth_setup_text(c), .valid_fraction = c->data_valid_fraction,
+                           .auto_vocab = s->file.model.vocab, .text = other ? text_options(cmd, c) : orth_setup_text(c),
+                           .valid_fraction = c->data_valid_fraction,
                            .seed = (uint64_t)c->train_seed, .cache_dir = cache};
     orth_status status = orth_data_open_or_prepare(ctx, &s->data, &o);
     orth_mem_free(ctx, cache);
@@ -95,7 +108,7 @@ static orth_status open_all(orth_ctx *ctx, scoring *s, const orth_cmd *cmd)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.seq_len=%" PRId64 " exceeds the model's longest sequence of %" PRId64,
                          c->data_seq_len, s->file.model.max_seq);
     c->data_seq_len = ORTH_MIN(c->data_seq_len, s->file.model.max_seq);
-    ORTH_TRY(text ? open_text(ctx, s, cmd, &text_corpus) : open_run_data(ctx, s));
+    ORTH_TRY(text ? open_text(ctx, s, cmd, &text_corpus) : open_run_data(ctx, s, cmd));
     orth_sampler_options o = {.corpora = text ? &text_corpus : s->data->valid,
                               .num_corpora = text ? 1 : s->data->num_valid, .seq_len = c->data_seq_len,
                               .doc_mask = c->data_doc_mask, .natural = true};
