@@ -79,6 +79,35 @@ TEST(a_key_that_is_given_stays_and_the_others_follow_it)
     run_end(r);
 }
 
+/* A rule between two keys is no reason to refuse the one that is given: the other one is chosen. */
+TEST(any_single_key_is_followed)
+{
+    static const struct { const char *key, *chosen; } cases[] = {
+        {"model.hidden=64", "  heads: 1\n"}, {"model.hidden=320", "  heads: 5\n"}, {"model.layers=2", "  hidden: 128\n"},
+        {"model.heads=3", "  hidden: 132\n"}, {"model.kv_heads=2", "  heads: 2\n"}, {"model.head_dim=16", "  heads: 8\n"},
+        {"model.hidden=64 model.kv_heads=4", "  heads: 4\n"}, {"parallel.tp=4", "  heads: 4\n"}, {"parallel.pp=6", "  layers: 6\n"}, {"train.micro_batch=16", "  global_batch: 16\n"},
+        {"train.micro_batch=3 parallel.dp=2", "  global_batch: 6\n"}, {"train.global_batch=6", "  micro_batch: 2\n"}, {"model.max_seq=64", "  seq_len: 64\n"},
+        {"model.max_seq=17", "  seq_len: 16\n"}, {"data.seq_len=2000 data.tokenizer=bytes", "  seq_len: 2000\n"},
+    };
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        char file[32];
+        snprintf(file, sizeof file, "key%d.yaml", i);
+        RUN(r, 0, "next:", "init text.txt --out=%s %s", file, cases[i].key);
+        has(r, file, cases[i].chosen);
+        RUN(r, 0, "parameters", "plan %s", file);
+    }
+    trains(r, "key0.yaml");
+    trains(r, "key3.yaml");
+    trains(r, "key9.yaml");
+    /* Two that are given may break a rule; and what is chosen is no reason for words. */
+    RUN(r, 2, "data.seq_len=128 exceeds model.max_seq=64", "init text.txt --out=no.yaml model.max_seq=64 data.seq_len=128");
+    RUN(r, 2, "train.micro_batch=4 does not divide train.global_batch=6", "init text.txt --out=no.yaml train.micro_batch=4 train.global_batch=6");
+    RUN(r, 2, "must be", "init text.txt --out=no.yaml model.hidden=0");
+    assert_false(run_has(r, "no.yaml"));
+    run_end(r);
+}
+
 TEST(more_text_gets_a_larger_model)
 {
     run_case *r = run_begin();
@@ -132,6 +161,7 @@ int main(void)
         cmocka_unit_test(its_run_files_train_on_text_jsonl_and_shards),
         cmocka_unit_test(any_name_is_one_for_a_run_file),
         cmocka_unit_test(a_key_that_is_given_stays_and_the_others_follow_it),
+        cmocka_unit_test(any_single_key_is_followed),
         cmocka_unit_test(more_text_gets_a_larger_model),
         cmocka_unit_test(each_key_is_explained_and_no_file_is_overwritten),
     };

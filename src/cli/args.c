@@ -360,8 +360,8 @@ orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, 
         ORTH_TRY(import_from(ctx, cmd, cfg, (orth_tool)t));
     ORTH_TRY(set_from_environment(ctx, cfg));
     ORTH_TRY(set_from_words(ctx, cmd, cfg));
-    /* A search holds the rules against each of its layouts, whose keys are not these. */
-    if (strcmp(cmd->verb, "search") == 0)
+    /* A search holds the rules against each of its layouts, whose keys are not these; init against what it has chosen. */
+    if (strcmp(cmd->verb, "search") == 0 || strcmp(cmd->verb, "init") == 0)
         return ORTH_OK;
     ORTH_TRY(orth_config_check(ctx, cfg));
     return orth_cmd_flag(cmd, "compare") ? ORTH_OK : orth_config_tell_idle(ctx, cfg); /* what is compared may need it */

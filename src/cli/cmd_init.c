@@ -24,17 +24,17 @@
 #define MAX_EPOCHS 4.0
 #define BYTES_A_TOKEN 3.5 /* of English text in a vocabulary of ORTH_AUTO_VOCAB */
 #define MIN_STEPS 200     /* fewer sequences a step where an epoch would have too few steps */
+#define HEAD_DIM 64
 #define WIDTH 112
 
 /* Models of Llama's kind, the smallest first. */
 typedef struct {
-    int layers, hidden, heads, seq_len, batch;
+    int layers, hidden, seq_len, batch;
     double lr;
 } size_class;
 
 static const size_class sizes[] = {
-    {4, 128, 2, 256, 16, 3e-3}, {6, 256, 4, 256, 16, 2e-3},  {8, 384, 6, 512, 16, 1e-3},
-    {8, 512, 8, 512, 32, 1e-3}, {12, 768, 12, 1024, 32, 6e-4},
+    {4, 128, 256, 16, 3e-3}, {6, 256, 256, 16, 2e-3}, {8, 384, 512, 16, 1e-3}, {8, 512, 512, 32, 1e-3}, {12, 768, 1024, 32, 6e-4},
 };
 
 static double layer_params(double layers, double hidden)
@@ -84,11 +84,13 @@ static orth_status choose_data(orth_ctx *ctx, const orth_cmd *cmd, orth_config *
     return ORTH_OK;
 }
 
-static const size_class *size_for(double tokens)
+/* The largest class whose model has tokens enough, with the layers or the width that is given (0: its own) in place of its own. */
+static const size_class *size_for(double tokens, int64_t layers, int64_t hidden)
 {
     const size_class *best = &sizes[0];
     for (int i = 0; i < ORTH_COUNT(sizes); i++)
-        if (TOKENS_A_PARAMETER * layer_params(sizes[i].layers, sizes[i].hidden) <= MAX_EPOCHS * tokens)
+        if (TOKENS_A_PARAMETER * layer_params((double)(layers ? layers : sizes[i].layers), (double)(hidden ? hidden : sizes[i].hidden)) <=
+            MAX_EPOCHS * tokens)
             best = &sizes[i];
     return best;
 }
@@ -103,25 +105,57 @@ static const size_class *size_of_width(int64_t hidden)
     return best;
 }
 
-static bool model_is_given(const orth_config *cfg)
+/* What the number of heads is a multiple of. */
+static int64_t unit_of_heads(const orth_config *cfg)
 {
-    return ORTH_CONFIG_IS_SET(cfg, model, preset) || ORTH_CONFIG_IS_SET(cfg, model, layers) || ORTH_CONFIG_IS_SET(cfg, model, hidden);
+    const int64_t kv = ORTH_CONFIG_IS_SET(cfg, model, kv_heads) ? cfg->model_kv_heads : 1, tp = cfg->parallel_tp;
+    return kv % tp == 0 ? kv : kv * tp;
+}
+
+/* The width of a class, up to one that the heads divide. Rotation is of pairs, so a head is even. */
+static int64_t width_for_heads(const orth_config *cfg, int64_t hidden)
+{
+    const int64_t heads = ORTH_CONFIG_IS_SET(cfg, model, heads) ? cfg->model_heads : unit_of_heads(cfg);
+    return ORTH_CONFIG_IS_SET(cfg, model, head_dim) ? hidden : orth_round_up(hidden, 2 * heads);
+}
+
+/* Of HEAD_DIM elements each, or of as near to that as the width allows; of no other size than model.head_dim. */
+static int64_t heads_for_width(const orth_config *cfg, int64_t hidden)
+{
+    const int64_t unit = unit_of_heads(cfg), head_dim = ORTH_CONFIG_IS_SET(cfg, model, head_dim) ? cfg->model_head_dim : 0;
+    if (head_dim)
+        return orth_round_up(ORTH_MAX(hidden / head_dim, 1), unit);
+    int64_t best = unit; /* if none fits, a rule says why not */
+    for (int64_t n = unit; 2 * n <= hidden; n += unit)
+        if (hidden % (2 * n) == 0 && llabs(HEAD_DIM * n - hidden) <= llabs(HEAD_DIM * best - hidden))
+            best = n;
+    return best;
+}
+
+static orth_status choose_sizes(orth_ctx *ctx, orth_config *cfg, double tokens)
+{
+    const int64_t layers = ORTH_CONFIG_IS_SET(cfg, model, layers) ? cfg->model_layers : 0;
+    const int64_t hidden = ORTH_CONFIG_IS_SET(cfg, model, hidden) ? cfg->model_hidden : 0;
+    const size_class *size = size_for(tokens, layers, hidden);
+    CHOOSE(model_family, "llama");
+    CHOOSE(model_layers, "%" PRId64, ORTH_MAX(size->layers, cfg->parallel_pp * cfg->parallel_virtual_stages)); /* one a chunk */
+    CHOOSE(model_hidden, "%" PRId64, width_for_heads(cfg, size->hidden));
+    CHOOSE(model_heads, "%" PRId64, heads_for_width(cfg, cfg->model_hidden));
+    return ORTH_OK;
 }
 
 static orth_status choose_model(orth_ctx *ctx, orth_config *cfg, choice *c, const size_class **out)
 {
     orth_model_config m;
-    const size_class *size = size_for(c->tokens);
-    if (!model_is_given(cfg)) {
-        CHOOSE(model_family, "llama");
-        CHOOSE(model_layers, "%d", size->layers);
-        CHOOSE(model_hidden, "%d", size->hidden);
-        CHOOSE(model_heads, "%d", size->heads);
-    }
+    if (!cfg->model_preset[0])
+        ORTH_TRY(choose_sizes(ctx, cfg, c->tokens));
     ORTH_TRY(orth_describe_model(ctx, cfg, &m));
-    size = size_of_width(m.hidden);
+    const size_class *size = size_of_width(m.hidden);
+    const bool limited = cfg->model_preset[0] || ORTH_CONFIG_IS_SET(cfg, model, max_seq); /* else it follows data.seq_len */
     int64_t seq_len = size->seq_len;
-    while (seq_len > 32 && ((cfg->model_preset[0] && seq_len > m.max_seq) || 4.0 * (double)seq_len * size->batch > c->tokens))
+    while (limited && seq_len > m.max_seq)
+        seq_len /= 2;
+    while (seq_len > 32 && 4.0 * (double)seq_len * size->batch > c->tokens)
         seq_len /= 2;
     CHOOSE(data_seq_len, "%" PRId64, seq_len);
     c->params = layer_params((double)m.layers, (double)m.hidden);
@@ -153,8 +187,8 @@ static orth_status choose_length(orth_ctx *ctx, orth_config *cfg, choice *c, con
     int64_t batch = size->batch;
     while (batch > 4 && sequences * c->epochs / (double)batch < MIN_STEPS)
         batch /= 2;
-    const int64_t dp = cfg->parallel_dp;
-    CHOOSE(train_global_batch, "%" PRId64, (batch + dp - 1) / dp * dp);
+    const int64_t dp = cfg->parallel_dp, micro = ORTH_CONFIG_IS_SET(cfg, train, micro_batch) ? cfg->train_micro_batch : 1;
+    CHOOSE(train_global_batch, "%" PRId64, orth_round_up(batch, dp * micro));
     batch = cfg->train_global_batch;
     const int64_t of_a_rank = batch / dp;
     CHOOSE(train_micro_batch, "%d", cfg->parallel_dp_share.n ? 1 : of_a_rank % 4 == 0 ? 4 : of_a_rank % 2 == 0 ? 2 : 1);
@@ -192,7 +226,8 @@ static orth_status choose_all(orth_ctx *ctx, const orth_cmd *cmd, orth_config *c
     CHOOSE(precision_compute, ctx->isa >= ORTH_ISA_AVX512BF16 ? "bf16" : "fp32");
     CHOOSE(checkpoint_dir, "runs/%.40s", run_name);
     CHOOSE(checkpoint_every_steps, "%.0f", round_interval(c->steps / 3));
-    return orth_config_check(ctx, cfg);
+    ORTH_TRY(orth_config_check(ctx, cfg));
+    return orth_config_tell_idle(ctx, cfg);
 }
 
 /* ---- the file ---- */
