@@ -108,6 +108,29 @@ TEST(any_single_key_is_followed)
     run_end(r);
 }
 
+/* What was counted is known: the run file would be refused by train only. */
+TEST(what_train_would_refuse_of_the_data_is_refused)
+{
+    run_case *r = run_begin();
+    RUN(r, 2, "command line: model.vocab=100 is less than the 257 tokens that the tokenizer has at least", "init text.txt --out=no.yaml model.vocab=100");
+    RUN(r, 2, "command line: model.vocab=256 is less than the 257 tokens that the tokenizer has", "init text.txt --out=no.yaml model.vocab=256 data.tokenizer=bytes");
+    RUN(r, 2, "command line: model.vocab=299 is less than the 300 tokens that the tokenizer has: model.vocab=300 has room for them", "init shards --out=no.yaml model.vocab=299");
+    RUN(r, 2, "command line: model.vocab=256 (of model.preset=gpt2-tiny) is less than the 257 tokens", "init text.txt --out=no.yaml model.preset=gpt2-tiny");
+    RUN(r, 2, "command line: data.seq_len=1000000: a sequence takes 1000001 tokens", "init text.txt --out=no.yaml data.seq_len=1000000");
+    RUN(r, 2, "command line: data.seq_len=1000000: a sequence takes 1000001 tokens", "init shards --out=no.yaml data.seq_len=1000000");
+    /* A sequence lies in one path. */
+    run_write(r, "short.txt", "the water was in the river, and the river was in the water. the stone was on the mountain, and the water was not. "
+              "there was water in the river, and the stone was in the river. each of them said that they have water for the river.\n", 230);
+    RUN(r, 2, "one of the paths has only about ", "init text.txt short.txt --out=no.yaml data.seq_len=128");
+    assert_false(run_has(r, "no.yaml"));
+    RUN(r, 0, "next:", "init text.txt short.txt --out=two.yaml data.valid_fraction=0");
+    has(r, "two.yaml", "  seq_len: 32\n");
+    trains(r, "two.yaml");
+    RUN(r, 0, "next:", "init text.txt --out=v.yaml model.vocab=257");
+    trains(r, "v.yaml");
+    run_end(r);
+}
+
 TEST(more_text_gets_a_larger_model)
 {
     run_case *r = run_begin();
@@ -162,6 +185,7 @@ int main(void)
         cmocka_unit_test(any_name_is_one_for_a_run_file),
         cmocka_unit_test(a_key_that_is_given_stays_and_the_others_follow_it),
         cmocka_unit_test(any_single_key_is_followed),
+        cmocka_unit_test(what_train_would_refuse_of_the_data_is_refused),
         cmocka_unit_test(more_text_gets_a_larger_model),
         cmocka_unit_test(each_key_is_explained_and_no_file_is_overwritten),
     };

@@ -45,6 +45,8 @@ static double layer_params(double layers, double hidden)
 typedef struct {
     orth_survey data;
     double tokens;          /* of training in one pass */
+    double least;           /* of these: of the path with the fewest, which must hold a sequence, too */
+    int64_t vocab;          /* of the model */
     double params;          /* of the model's layers */
     double epochs, steps;
 } choice;
@@ -155,9 +157,10 @@ static orth_status choose_model(orth_ctx *ctx, orth_config *cfg, choice *c, cons
     int64_t seq_len = size->seq_len;
     while (limited && seq_len > m.max_seq)
         seq_len /= 2;
-    while (seq_len > 32 && 4.0 * (double)seq_len * size->batch > c->tokens)
+    while (seq_len > 32 && (4.0 * (double)seq_len * size->batch > c->tokens || 2.0 * (double)seq_len > c->least))
         seq_len /= 2;
     CHOOSE(data_seq_len, "%" PRId64, seq_len);
+    c->vocab = m.vocab;
     c->params = layer_params((double)m.layers, (double)m.hidden);
     *out = size;
     return ORTH_OK;
@@ -198,6 +201,48 @@ static orth_status choose_length(orth_ctx *ctx, orth_config *cfg, choice *c, con
     return ORTH_OK;
 }
 
+/* ---- what train would refuse of data that was counted ---- */
+
+/* Tokens that the run's tokenizer has: that of data.tokenizer, or of the shards, or at least those of one that is trained. */
+static orth_status needed_vocab(orth_ctx *ctx, const orth_config *cfg, const orth_survey *data, int64_t *out)
+{
+    orth_tokenizer *t;
+    *out = data->num_prepared ? data->vocab_size : ORTH_TOKENIZER_LEAST_VOCAB;
+    if (strcmp(cfg->data_tokenizer, "auto") == 0 || !cfg->data_tokenizer[0])
+        return ORTH_OK;
+    ORTH_TRY(orth_tokenizer_load(ctx, &t, cfg->data_tokenizer));
+    *out = orth_tokenizer_vocab_size(t);
+    orth_tokenizer_free(ctx, t);
+    return ORTH_OK;
+}
+
+static orth_status check_vocab(orth_ctx *ctx, const orth_config *cfg, const choice *c)
+{
+    const char *vocab = cfg->place[ORTH_OPT_model_vocab], *preset = cfg->place[ORTH_OPT_model_preset];
+    int64_t need;
+    if (!vocab && !preset)
+        return ORTH_OK; /* it is the tokenizer's */
+    ORTH_TRY(needed_vocab(ctx, cfg, &c->data, &need));
+    if (c->vocab >= need)
+        return ORTH_OK;
+    const bool least = need == ORTH_TOKENIZER_LEAST_VOCAB;
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: model.vocab=%" PRId64 "%s%s%s is less than the %" PRId64 " tokens that the tokenizer has%s: model.vocab=%" PRId64
+                     "%s", vocab ? vocab : preset, c->vocab, vocab ? "" : " (of model.preset=", vocab ? "" : cfg->model_preset, vocab ? "" : ")", need,
+                     least ? " at least (256 bytes and the end of a text)" : "", least ? (int64_t)ORTH_AUTO_VOCAB : need,
+                     least ? ", for example" : " has room for them");
+}
+
+static orth_status check_length(orth_ctx *ctx, const orth_config *cfg, const choice *c)
+{
+    const char *place = cfg->place[ORTH_OPT_data_seq_len];
+    const int64_t need = cfg->data_seq_len + 1;
+    if (c->least >= (double)need)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: data.seq_len=%" PRId64 ": a sequence takes %" PRId64 " tokens (one more to predict), %s only %s%.0f for "
+                     "training", place, cfg->data_seq_len, need, cfg->data_path.n > 1 ? "one of the paths has" : "the data has",
+                     c->data.num_files ? "about " : "", floor(c->least));
+}
+
 static orth_status choose_all(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, choice *c, const char *run_name)
 {
     const size_class *size;
@@ -209,7 +254,11 @@ static orth_status choose_all(orth_ctx *ctx, const orth_cmd *cmd, orth_config *c
         CHOOSE(data_valid_fraction, "0.1"); /* a hundredth of few documents is none */
     if (c->data.num_files > 0)
         CHOOSE(data_valid_fraction, "0.01");
-    c->tokens = (double)c->data.tokens + c->data.text_bytes / (bytes ? 1 : BYTES_A_TOKEN) * (1 - cfg->data_valid_fraction);
+    const double of_byte = (1 - cfg->data_valid_fraction) / (bytes ? 1 : BYTES_A_TOKEN), least_text = c->data.least_text_bytes * of_byte;
+    c->tokens = (double)c->data.tokens + c->data.text_bytes * of_byte;
+    c->least = c->data.num_prepared == 0 ? least_text : (double)c->data.least_tokens;
+    if (c->data.num_files > 0)
+        c->least = ORTH_MIN(c->least, least_text);
     if (c->tokens < 64)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "init: the data is about %.0f tokens: too little to train on", c->tokens);
     ORTH_TRY(choose_model(ctx, cfg, c, &size));
@@ -227,6 +276,8 @@ static orth_status choose_all(orth_ctx *ctx, const orth_cmd *cmd, orth_config *c
     CHOOSE(checkpoint_dir, "runs/%.40s", run_name);
     CHOOSE(checkpoint_every_steps, "%.0f", round_interval(c->steps / 3));
     ORTH_TRY(orth_config_check(ctx, cfg));
+    ORTH_TRY(check_vocab(ctx, cfg, c));
+    ORTH_TRY(check_length(ctx, cfg, c));
     return orth_config_tell_idle(ctx, cfg);
 }
 

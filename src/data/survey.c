@@ -54,17 +54,39 @@ static orth_status read_input(orth_ctx *ctx, orth_reader *r, const char *path, s
     return ORTH_OK;
 }
 
-static orth_status survey_files(orth_ctx *ctx, orth_survey *out, const orth_inputs *files, const orth_text_options *text)
+/* The files of one path, files->v[first ... end), as part of all files: `texts` has the bytes of text of each, below 0 if it was not read. */
+static double text_of_path(const orth_inputs *files, int first, int end, const double *texts, const sample *s)
+{
+    double sum = 0;
+    for (int i = first; i < end; i++)
+        sum += texts[i] >= 0 ? texts[i] : file_bytes(files->v[i]) * s->text_bytes / ORTH_MAX(s->disk_bytes, 1);
+    return sum;
+}
+
+/* ends[num_paths]: where the files of each path end; a prepared one has none. */
+static void find_least(orth_survey *out, const orth_inputs *files, const int *ends, int num_paths, const double *texts, const sample *s)
+{
+    for (int i = 0; i < num_paths; i++) {
+        const int first = i ? ends[i - 1] : 0;
+        const double bytes = text_of_path(files, first, ends[i], texts, s);
+        if (ends[i] > first && (out->least_text_bytes == 0 || bytes < out->least_text_bytes))
+            out->least_text_bytes = bytes;
+    }
+}
+
+static orth_status survey_files(orth_ctx *ctx, orth_survey *out, const orth_inputs *files, const int *ends, int num_paths,
+                                const orth_text_options *text)
 {
     orth_reader *r = NULL;
     sample s = {0};
     double rest = 0;
     ORTH_TRY(orth_reader_check(ctx, text, (const char *const *)files->v, files->num));
-    ORTH_TRY(orth_reader_create(ctx, &r, text, files->num));
-    orth_status status = ORTH_OK;
+    double *texts = ORTH_NEW_ARRAY(ctx, double, files->num);
+    orth_status status = texts ? orth_reader_create(ctx, &r, text, files->num) : ORTH_ERR_NOMEM;
     for (int i = 0; status == ORTH_OK && i < files->num; i++) {
         if (orth_reader_bytes(r) >= ORTH_SURVEY_BYTES) {
             rest += file_bytes(files->v[i]);
+            texts[i] = -1;
             continue;
         }
         status = orth_reader_input(ctx, r, files->v[i]);
@@ -72,9 +94,14 @@ static orth_status survey_files(orth_ctx *ctx, orth_survey *out, const orth_inpu
             break;
         out->num_jsonl += orth_reader_is_jsonl(r);
         out->num_text += !orth_reader_is_jsonl(r);
+        const double before = s.text_bytes;
         status = read_input(ctx, r, files->v[i], &s);
+        texts[i] = s.text_bytes - before;
     }
     orth_reader_free(ctx, r);
+    if (status == ORTH_OK)
+        find_least(out, files, ends, num_paths, texts, &s);
+    orth_mem_free(ctx, texts);
     const double all = 1 + rest / ORTH_MAX(s.disk_bytes, 1);
     out->num_files = files->num;
     out->text_bytes = s.text_bytes * all;
@@ -87,6 +114,7 @@ static orth_status survey_prepared(orth_ctx *ctx, orth_survey *out, const char *
     orth_dataset *d;
     ORTH_TRY(orth_dataset_open(ctx, &d, path));
     out->vocab_size = out->num_prepared++ ? out->vocab_size : d->vocab_size;
+    out->least_tokens = out->tokens ? ORTH_MIN(out->least_tokens, d->train.num_tokens) : d->train.num_tokens;
     out->tokens += d->train.num_tokens;
     out->documents += (double)d->train.num_docs;
     orth_dataset_close(ctx, d);
@@ -97,7 +125,8 @@ orth_status orth_survey_data(orth_ctx *ctx, orth_survey *out, const char *const 
                              const orth_text_options *text)
 {
     orth_inputs files = {0};
-    orth_status status = ORTH_OK;
+    int *ends = ORTH_NEW_ARRAY(ctx, int, num_paths);
+    orth_status status = ends ? ORTH_OK : ORTH_ERR_NOMEM;
     *out = (orth_survey){0};
     for (int i = 0; status == ORTH_OK && i < num_paths; i++) {
         if (strcmp(paths[i], "-") == 0)
@@ -107,9 +136,11 @@ orth_status orth_survey_data(orth_ctx *ctx, orth_survey *out, const char *const 
             status = survey_prepared(ctx, out, paths[i]);
         else
             status = orth_inputs_add(ctx, &files, paths[i]);
+        ends[i] = files.num;
     }
     if (status == ORTH_OK && files.num > 0)
-        status = survey_files(ctx, out, &files, text);
+        status = survey_files(ctx, out, &files, ends, num_paths, text);
     orth_inputs_free(ctx, &files);
+    orth_mem_free(ctx, ends);
     return status;
 }

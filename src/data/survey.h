@@ -13,6 +13,8 @@ typedef struct {
     int64_t tokens;                        /* training tokens of prepared data sets */
     int64_t vocab_size;                    /* of the first prepared data set; 0: none */
     double text_bytes;                     /* of documents that are not prepared */
+    int64_t least_tokens;                  /* of the prepared data set that has the fewest; 0: none is */
+    double least_text_bytes;               /* of the path that is not prepared and has the fewest; 0: none is */
     double documents;                      /* of all inputs; estimated like text_bytes where not all was read */
 } orth_survey;
 
