@@ -77,6 +77,9 @@ TEST(special_tokens_are_read_from_the_files_beside_tokenizer_json)
           {"generation_config.json", "{\"eos_token_id\": [259, 258, 257]}"}},
          {3, {259, 258, 257}, 256, -1}},
         {{{"config.json", "{\"eos_token_id\": 258, \"pad_token_id\": 258}"}}, {1, {258}, -1, 258}},
+        {{{"config.json", "{\"eos_token_id\": 258, \"bos_token_id\": -2, \"pad_token_id\": -1}"}}, {1, {258}, -1, -1}},
+        {{{"config.json", "{\"eos_token_id\": -1, \"pad_token_id\": -1}"},
+          {"generation_config.json", "{\"eos_token_id\": [-1, 258], \"pad_token_id\": 260}"}}, {1, {258}, -1, 260}},
         {{{"config.json", "{\"eos_token_id\": [2000, 258], \"bos_token_id\": 5000}"}}, {1, {258}, -1, -1}},
     };
     run_case *r = run_begin();
@@ -110,7 +113,8 @@ TEST(files_that_name_no_tokens_are_refused)
     } cases[] = {
         {{"config.json", "{\"eos_token_id\": \"x\"}"}, "config.json: eos_token_id is not a token's id"},
         {{"config.json", "{\"eos_token_id\": [1.5]}"}, "config.json: eos_token_id is not a token's id"},
-        {{"config.json", "{\"bos_token_id\": -1}"}, "config.json: bos_token_id is not a token's id"},
+        {{"config.json", "{\"bos_token_id\": -1.5}"}, "config.json: bos_token_id is not a token's id"},
+        {{"dataset.json", "{\"pad_token\": -1}"}, "dataset.json: pad_token is not a token's id"},
         {{"tokenizer_config.json", "{\"eos_token\": {}}"}, "tokenizer_config.json: eos_token is not a token, or an object"},
         {{"special_tokens_map.json", "{\"pad_token\": 3}"}, "special_tokens_map.json: pad_token is not a token, or an object"},
         {{"generation_config.json", "[]"}, "generation_config.json: its JSON is not an object"},

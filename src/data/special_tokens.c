@@ -64,10 +64,15 @@ static bool known(const orth_tokenizer *tok, int32_t id)
     return !tok || orth_tokenizer_token(tok, id, &n);
 }
 
-/* -1: the tokenizer does not have it. */
+static const char *const id_keys[NUM_ROLES] = {"eos_token_id", "bos_token_id", "pad_token_id"};
+
+/* -1: the tokenizer does not have it, or it says itself that there is none: folders for Transformers have "pad_token_id": -1. */
 static orth_status read_id(const reader *r, const char *key, const json_t *v, int32_t *out)
 {
     const double x = json_number_value(v); /* all numbers were read as reals: see open_json */
+    *out = -1;
+    if (r->keys == id_keys && x < 0 && x == floor(x))
+        return ORTH_OK;
     if (!json_is_number(v) || x < 0 || x > INT32_MAX || x != floor(x))
         return wrong(r, key, "a token's id, or a list of them");
     *out = (int32_t)x;
@@ -148,7 +153,6 @@ static orth_status open_json(orth_ctx *ctx, json_t **out, const char *path)
 
 /* ---- a folder ---- */
 
-static const char *const id_keys[NUM_ROLES] = {"eos_token_id", "bos_token_id", "pad_token_id"};
 static const char *const content_keys[NUM_ROLES] = {"eos_token", "bos_token", "pad_token"};
 static const char *const data_keys[NUM_ROLES] = {"eos_tokens", "bos_token", "pad_token"};
 
