@@ -255,6 +255,35 @@ TEST(a_folder_without_a_tokenizer_keeps_its_ids)
     run_end(r);
 }
 
+/* As of Qwen2: the tokenizer by itself would begin texts with what ends them, the files beside it say that nothing does. */
+TEST(null_in_a_file_is_not_replaced_by_a_guess)
+{
+    static const struct { const char *bos, *inspected, *exported; } cases[] = {
+        {"", "end of text 299; begin 299", "\"bos_token_id\": 299"},
+        {"\"bos_token_id\": null, ", "end of text 299\n", "\"bos_token_id\": null"},
+        {"\"bos_token_id\": -1, ", "end of text 299\n", "\"bos_token_id\": null"},
+    };
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml train.steps=1");
+    RUN(r, 0, "parameters", "ckpt export a e1");
+    run_remove(r, "e1/tokenizer_config.json");
+    run_remove(r, "e1/generation_config.json");
+    char *config = run_read(r, "e1/config.json", NULL), *at = strstr(config, "\"bos_token_id\"");
+    assert_non_null(at);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        sprintf(at, "%s\"eos_token_id\": null}", cases[i].bos);
+        run_write(r, "e1/config.json", config, strlen(config));
+        RUN(r, 0, "parameters", "ckpt import e1 i%d", i);
+        RUN(r, 0, cases[i].inspected, "ckpt inspect i%d", i);
+        RUN(r, 0, "parameters", "ckpt export i%d x%d", i, i);
+        char name[32];
+        snprintf(name, sizeof name, "x%d/config.json", i);
+        check_has(r, name, cases[i].exported);
+    }
+    free(config);
+    run_end(r);
+}
+
 /* A tokenizer that Orthant does not read is no reason to refuse the weights beside it. */
 TEST(an_import_copies_a_tokenizer_that_cannot_be_read)
 {
@@ -355,6 +384,7 @@ int main(void)
         cmocka_unit_test(the_only_special_token_ends_documents),
         cmocka_unit_test(checkpoints_and_exports_keep_the_special_tokens),
         cmocka_unit_test(a_folder_without_a_tokenizer_keeps_its_ids),
+        cmocka_unit_test(null_in_a_file_is_not_replaced_by_a_guess),
         cmocka_unit_test(an_import_copies_a_tokenizer_that_cannot_be_read),
         cmocka_unit_test(sampling_stops_at_each_end_of_text),
         cmocka_unit_test(weights_that_are_not_finite_are_told_of),

@@ -76,8 +76,6 @@ static orth_status read_with(orth_ctx *ctx, beside *b, const char *dir, const or
         b->special = *known;
     else
         ORTH_TRY(orth_special_tokens_read(ctx, &b->special, dir, tok));
-    if (tok && b->special.num_eos == 0)
-        b->special = *orth_tokenizer_special(tok);
     b->other_pattern = tok && strcmp(orth_tokenizer_kind_name(tok), "qwen") != 0;
     if (tok)
         b->tokenizer_config = orth_hf_tokenizer_text(ctx, tok, &b->special, max_seq);

@@ -194,6 +194,25 @@ static void close_folder(orth_ctx *ctx, folder *f)
     }
 }
 
+static bool names(const folder *f, role which)
+{
+    bool found = false;
+    for (int i = 0; i < NUM_FILES; i++)
+        found = found || json_object_get(f->root[i], files[i].keys[which]);
+    return found;
+}
+
+/* Where no file names an end of text, it is the tokenizer's own. So are the other tokens, of which null says that there are none. */
+static void take_own(orth_special_tokens *s, const folder *f, const orth_special_tokens *own)
+{
+    const orth_special_tokens read = *s;
+    *s = *own;
+    if (names(f, BOS))
+        s->bos = read.bos;
+    if (names(f, PAD))
+        s->pad = read.pad;
+}
+
 static orth_status read_folder(orth_ctx *ctx, orth_special_tokens *out, const folder *f, const orth_tokenizer *tok)
 {
     reader r[NUM_FILES];
@@ -208,6 +227,8 @@ static orth_status read_folder(orth_ctx *ctx, orth_special_tokens *out, const fo
             ORTH_TRY(read_roles(&r[i], f->root[i], BOS, PAD));
     if (!own_pad && out->pad == orth_special_tokens_eos(out))
         out->pad = -1;
+    if (tok && out->num_eos == 0)
+        take_own(out, f, orth_tokenizer_special(tok));
     return ORTH_OK;
 }
 

@@ -34,7 +34,8 @@ bool orth_special_tokens_ends(const orth_special_tokens *s, int32_t token);
 void orth_special_tokens_add_eos(orth_special_tokens *s, int32_t token, bool first);
 
 /* What the files of folder `dir` name. tok: turns contents into ids, and ids that it does not have are left out, with a
- * warning; NULL: only ids are read. A missing file names nothing. ORTH_ERR_DATA with path, key and value; ORTH_ERR_IO. */
+ * warning; NULL: only ids are read. A missing file names nothing; where no file names an end of text, the tokens are tok's own, except
+ * those whose key a file has. ORTH_ERR_DATA with path, key and value; ORTH_ERR_IO. */
 orth_status orth_special_tokens_read(orth_ctx *ctx, orth_special_tokens *out, const char *dir,
                                      const struct orth_tokenizer *tok);
 

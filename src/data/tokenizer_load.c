@@ -350,11 +350,10 @@ static orth_status load_from(orth_ctx *ctx, orth_tokenizer **out, const char *di
     orth_mem_free(ctx, file);
     if (status == ORTH_OK)
         status = orth_special_tokens_read(ctx, &special, dir, tok);
-    if (status == ORTH_OK && special.num_eos > 0)
+    if (status == ORTH_OK) {
         tok->special = special;
-    if (status == ORTH_OK)
         *out = tok;
-    else
+    } else
         orth_tokenizer_free(ctx, tok);
     return status;
 }

@@ -65,8 +65,7 @@ static orth_status use_special(orth_ctx *ctx, orth_model_file *f)
 {
     orth_special_tokens special;
     ORTH_TRY(orth_special_tokens_read(ctx, &special, f->folder, f->tokenizer));
-    if (special.num_eos > 0)
-        orth_tokenizer_set_special(f->tokenizer, &special);
+    orth_tokenizer_set_special(f->tokenizer, &special);
     return ORTH_OK;
 }
 
