@@ -252,6 +252,61 @@ TEST(a_byte_that_is_no_character_is_a_piece_by_itself)
     test_ctx_free(ctx);
 }
 
+/* The tokens of bytes, 256 <|endoftext|>, 257 `a` and 258 `b`: their contents and what they strip. */
+static orth_tokenizer *with_added(orth_ctx *ctx, const char *a, const char *a_strips, const char *b, const char *b_strips)
+{
+    static const char mark[] = "\"added_tokens\": [";
+    const char *contents[] = {a, b}, *strips[] = {a_strips, b_strips};
+    orth_tokenizer *tok;
+    orth_bytes text = {0};
+    CHECK_OK(ctx, orth_tokenizer_bytes(ctx, &tok));
+    CHECK_OK(ctx, orth_tokenizer_write(ctx, tok, &text));
+    orth_tokenizer_free(ctx, tok);
+    char *json = calloc(1, text.num + 1024), *at = strstr(text.v, mark);
+    assert_non_null(at);
+    at += strlen(mark);
+    size_t n = (size_t)(at - text.v);
+    memcpy(json, text.v, n);
+    for (int i = 0; i < 2; i++)
+        n += (size_t)sprintf(json + n, "{\"id\": %d, \"content\": \"%s\", \"lstrip\": %s, \"rstrip\": %s, \"single_word\": false, \"normalized\": false, "
+                             "\"special\": true},", 257 + i, contents[i], strchr(strips[i], 'l') ? "true" : "false", strchr(strips[i], 'r') ? "true" : "false");
+    memcpy(json + n, at, text.num - (size_t)(at - text.v));
+    CHECK_OK(ctx, orth_tokenizer_parse(ctx, &tok, json, strlen(json), "added"));
+    orth_bytes_free(ctx, &text);
+    free(json);
+    return tok;
+}
+
+/* The ids are those of tokenizers 0.23.3, which fails on the seventh text. */
+TEST(what_a_token_has_stripped_is_no_token_that_strips)
+{
+    static const struct {
+        const char *a, *a_strips, *b, *b_strips, *text;
+        int num;
+        int32_t ids[6];
+    } cases[] = {
+        {"\\n", "lr", "<b>", "", "y\n\nb", 3, {'y', 257, 'b'}},
+        {"\\n", "lr", "<b>", "", "y\n \n<b>", 3, {'y', 257, 258}},
+        {"<a>", "r", "  ", "l", "<a>  x", 2, {257, 'x'}},
+        {"<a>", "r", " x", "l", "<a>   xy", 3, {257, 258, 'y'}},
+        {"<a>", "r", "\\n", "", "<a>\n  x", 5, {257, 258, ' ', ' ', 'x'}},
+        {"<a>", "r", "\\n", "r", "<a>\n\n\nx", 5, {257, 258, 258, 258, 'x'}},
+        {"<a>", "r", "\\n", "l", "<a>\n  x", 2, {257, 'x'}},
+        {"<a>", "r", "<b>", "l", "<a> <b>  <b>x", 4, {257, 258, 258, 'x'}},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_tokenizer *tok = with_added(ctx, cases[i].a, cases[i].a_strips, cases[i].b, cases[i].b_strips);
+        orth_ids ids = {0};
+        CHECK_OK(ctx, orth_tokenizer_encode(ctx, tok, &ids, cases[i].text, strlen(cases[i].text)));
+        if (ids.num != cases[i].num || memcmp(ids.v, cases[i].ids, (size_t)ids.num * sizeof *ids.v) != 0)
+            fail_msg("case %d: %d ids, %d, %d, ...", i, (int)ids.num, (int)ids.v[0], ids.num > 1 ? (int)ids.v[1] : -1);
+        orth_ids_free(ctx, &ids);
+        orth_tokenizer_free(ctx, tok);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(bytes_tokenizer_is_built_in)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -337,6 +392,7 @@ int main(void)
         cmocka_unit_test(scanners_cut_where_patterns_cut),
         cmocka_unit_test(any_bytes_survive_encoding_and_decoding),
         cmocka_unit_test(a_byte_that_is_no_character_is_a_piece_by_itself),
+        cmocka_unit_test(what_a_token_has_stripped_is_no_token_that_strips),
         cmocka_unit_test(bytes_tokenizer_is_built_in),
         cmocka_unit_test(long_words_are_merged_like_short_ones),
         cmocka_unit_test(questions_have_answers),

@@ -261,7 +261,7 @@ static int class_after(const uint8_t *classes, const char *p, int *n)
 }
 
 /* Whether a token at [from, to) of text [start, end) stands where its flags allow; widens it over the white
- * space it strips, to the left not beyond `done`. */
+ * space it strips, to the left not beyond `done`: what the token before has stripped is gone. Then a match within that is empty. */
 static bool fit_token(const orth_tokenizer *tok, uint32_t flags, const char *start, const char *end,
                       const char *done, const char **from, const char **to)
 {
@@ -275,6 +275,7 @@ static bool fit_token(const orth_tokenizer *tok, uint32_t flags, const char *sta
             return false;
     }
     if (flags & ORTH_TOKEN_LSTRIP) {
+        *from = ORTH_MAX(*from, done);
         while (*from > done && (class_before(classes, *from, start, &at) & ORTH_CHAR_SPACE))
             *from = at;
     }
@@ -297,6 +298,8 @@ static orth_status encode_around(orth_ctx *ctx, orth_encoder *enc, orth_ids *out
     while (p < end && orth_trie_find(trie, p, end, &from, &to, &id)) {
         p = to; /* the next match begins here, even within white space that this one strips */
         if (!fit_token(enc->tok, enc->tok->tokens[id].flags, start, end, done, &from, &to))
+            continue;
+        if (from >= to) /* dropped, as in `tokenizers`, which fails where even from > to */
             continue;
         if (from > done)
             ORTH_TRY(rest(ctx, enc, out, done, from));
