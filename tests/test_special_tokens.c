@@ -232,6 +232,42 @@ TEST(checkpoints_and_exports_keep_the_special_tokens)
     run_end(r);
 }
 
+/* Transformers' apply_chat_template needs it; the later form of it is a file of its own. */
+TEST(imports_and_exports_keep_the_chat_template)
+{
+    static const config_file files[] = {
+        {"config.json", "{\"eos_token_id\": 258, \"bos_token_id\": 256}"},
+        {"tokenizer_config.json", "{\"model_max_length\": 1000000000000000019884624838656, \"chat_template\": \"{{ a }}\\n\\u00e9\"}"},
+    };
+    static const char list[] = "{\"chat_template\": [{\"name\": \"default\", \"template\": \"{{ b }}\"}]}", null[] = "{\"chat_template\": null}";
+    run_case *r = run_begin();
+    make_folder(r, files, ORTH_COUNT(files));
+    RUN(r, 0, "saved", "train run.yaml data.path=text.txt data.tokenizer=hf model.vocab=300 train.steps=1");
+    RUN(r, 0, "parameters", "ckpt export a e1");
+    char *config = run_read(r, "e1/tokenizer_config.json", NULL);
+    assert_null(strstr(config, "chat_template"));
+    free(config);
+    static const struct { const char *file, *text, *kept; } cases[] = {
+        {"tokenizer_config.json", NULL, "\"chat_template\": \"{{ a }}\\n\303\251\"\n"},
+        {"tokenizer_config.json", list, "\"chat_template\": [\n    {\n      \"name\": \"default\",\n      \"template\": \"{{ b }}\"\n    }\n  ]"},
+        {"chat_template.jinja", "{{ \"c\" }}\n", "\"chat_template\": \"{{ \\\"c\\\" }}\\n\"\n"},
+        {"tokenizer_config.json", null, "\"chat_template\": \"{{ \\\"c\\\" }}\\n\"\n"},
+    };
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        const char *text = cases[i].text ? cases[i].text : files[1].text;
+        char name[64];
+        snprintf(name, sizeof name, "e1/%s", cases[i].file);
+        run_write(r, name, text, strlen(text));
+        RUN(r, 0, "parameters", "ckpt import e1 i%d", i);
+        RUN(r, 0, "parameters", "ckpt export i%d x%d", i, i);
+        snprintf(name, sizeof name, "x%d/tokenizer_config.json", i);
+        check_has(r, name, cases[i].kept);
+    }
+    run_write(r, "e1/chat_template.jinja", "\xFF", 1);
+    RUN(r, 5, "chat_template.jinja: a chat template must be UTF-8", "ckpt import e1 no");
+    run_end(r);
+}
+
 /* What config.json alone says survives, too: no tokenizer, no bos, an end of text that pads. */
 TEST(a_folder_without_a_tokenizer_keeps_its_ids)
 {
@@ -383,6 +419,7 @@ int main(void)
         cmocka_unit_test(documents_end_with_the_token_that_is_named),
         cmocka_unit_test(the_only_special_token_ends_documents),
         cmocka_unit_test(checkpoints_and_exports_keep_the_special_tokens),
+        cmocka_unit_test(imports_and_exports_keep_the_chat_template),
         cmocka_unit_test(a_folder_without_a_tokenizer_keeps_its_ids),
         cmocka_unit_test(null_in_a_file_is_not_replaced_by_a_guess),
         cmocka_unit_test(an_import_copies_a_tokenizer_that_cannot_be_read),

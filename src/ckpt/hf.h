@@ -39,9 +39,13 @@ void orth_hf_put_special(json_t **object, const orth_special_tokens *special);
 /* generation_config.json: what Transformers' generate() stops at, begins with and pads with. */
 char *orth_hf_generation_text(orth_ctx *ctx, const orth_special_tokens *special);
 /* tokenizer_config.json: the class and the special tokens of AutoTokenizer. Without a pad token the end of text pads, so
- * that batches can be padded at all; on the left, which is where a batch that is continued is padded. */
+ * that batches can be padded at all; on the left, which is where a batch that is continued is padded. chat_template: its value of that
+ * key; NULL: none. */
 char *orth_hf_tokenizer_text(orth_ctx *ctx, const orth_tokenizer *tok, const orth_special_tokens *special,
-                             int64_t max_seq);
+                             int64_t max_seq, json_t *chat_template);
+/* The chat template of a folder: the text of chat_template.jinja, or else the value of that key of tokenizer_config.json. Release with json_decref; NULL:
+ * none. ORTH_ERR_IO, ORTH_ERR_DATA. */
+orth_status orth_hf_chat_template(orth_ctx *ctx, json_t **out, const char *dir);
 
 /* ---- the map between tensors (hf_map.c) ---- */
 

@@ -1,6 +1,10 @@
 /* hf_tokens.c -- generation_config.json and tokenizer_config.json of a folder for Transformers. See hf.h. */
 #include "ckpt/hf.h"
 
+#include "base/files.h"
+
+#define MAX_CONFIG_BYTES ((size_t)1 << 26)
+
 static json_t *id_or_null(int64_t id)
 {
     return id < 0 ? json_null() : json_integer(id);
@@ -45,7 +49,7 @@ static void put_content(json_t **object, const char *key, const orth_tokenizer *
 }
 
 char *orth_hf_tokenizer_text(orth_ctx *ctx, const orth_tokenizer *tok, const orth_special_tokens *special,
-                             int64_t max_seq)
+                             int64_t max_seq, json_t *chat_template)
 {
     const int32_t eos = orth_special_tokens_eos(special);
     json_t *root = json_pack("{s:s, s:I, s:b, s:s}", "tokenizer_class", "PreTrainedTokenizerFast", "model_max_length",
@@ -53,5 +57,60 @@ char *orth_hf_tokenizer_text(orth_ctx *ctx, const orth_tokenizer *tok, const ort
     put_content(&root, "bos_token", tok, special->bos);
     put_content(&root, "eos_token", tok, eos);
     put_content(&root, "pad_token", tok, special->pad >= 0 ? special->pad : eos);
+    if (chat_template)
+        orth_json_add(&root, "chat_template", json_incref(chat_template));
     return text_of(ctx, root);
+}
+
+/* ---- the chat template ---- */
+
+static orth_status read_jinja(orth_ctx *ctx, json_t **out, const char *path)
+{
+    char *text;
+    size_t n;
+    ORTH_TRY(orth_file_read(ctx, path, &text, &n));
+    *out = json_stringn(text, n);
+    orth_mem_free(ctx, text);
+    return *out ? ORTH_OK : ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: a chat template must be UTF-8", path);
+}
+
+/* JSON_DECODE_INT_AS_REAL: model_max_length is often 10^30. */
+static orth_status read_key(orth_ctx *ctx, json_t **out, const char *path)
+{
+    char *text;
+    size_t n;
+    json_error_t error;
+    ORTH_TRY(orth_file_read(ctx, path, &text, &n));
+    json_t *root = n <= MAX_CONFIG_BYTES ? json_loadb(text, n, JSON_DECODE_INT_AS_REAL, &error) : NULL;
+    orth_mem_free(ctx, text);
+    if (n > MAX_CONFIG_BYTES)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its %zu bytes are more than the %zu that such a file may have", path, n, MAX_CONFIG_BYTES);
+    if (!root)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s:%d:%d: not valid JSON: %s", path, error.line, error.column, error.text);
+    json_t *value = json_object_get(root, "chat_template");
+    *out = json_is_string(value) || json_is_array(value) ? json_incref(value) : NULL; /* an array: several, by name */
+    json_decref(root);
+    return ORTH_OK;
+}
+
+typedef orth_status (*read_fn)(orth_ctx *ctx, json_t **out, const char *path);
+
+static orth_status read_in(orth_ctx *ctx, json_t **out, const char *dir, const char *name, read_fn read)
+{
+    char *path = orth_path_join(ctx, dir, name);
+    if (!path)
+        return ORTH_ERR_NOMEM;
+    const orth_status s = orth_path_exists(path) ? read(ctx, out, path) : ORTH_OK;
+    orth_mem_free(ctx, path);
+    return s;
+}
+
+orth_status orth_hf_chat_template(orth_ctx *ctx, json_t **out, const char *dir)
+{
+    json_t *found = NULL;
+    ORTH_TRY(read_in(ctx, &found, dir, "chat_template.jinja", read_jinja)); /* the later form, which counts where both are there */
+    if (!found)
+        ORTH_TRY(read_in(ctx, &found, dir, "tokenizer_config.json", read_key));
+    *out = found;
+    return ORTH_OK;
 }

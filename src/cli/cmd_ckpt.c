@@ -77,9 +77,13 @@ static orth_status read_with(orth_ctx *ctx, beside *b, const char *dir, const or
     else
         ORTH_TRY(orth_special_tokens_read(ctx, &b->special, dir, tok));
     b->other_pattern = tok && strcmp(orth_tokenizer_kind_name(tok), "qwen") != 0;
-    if (tok)
-        b->tokenizer_config = orth_hf_tokenizer_text(ctx, tok, &b->special, max_seq);
-    return tok && !b->tokenizer_config ? ORTH_ERR_NOMEM : ORTH_OK;
+    if (!tok)
+        return ORTH_OK;
+    json_t *chat = NULL;
+    ORTH_TRY(orth_hf_chat_template(ctx, &chat, dir));
+    b->tokenizer_config = orth_hf_tokenizer_text(ctx, tok, &b->special, max_seq, chat);
+    json_decref(chat);
+    return b->tokenizer_config ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 static orth_status beside_read(orth_ctx *ctx, beside *b, const char *dir, const orth_special_tokens *known,

@@ -105,7 +105,7 @@ static orth_status read_tokenizer(orth_ctx *ctx, orth_run *r)
 {
     const orth_tokenizer *t = r->data->tokenizer;
     ORTH_TRY(orth_tokenizer_write(ctx, t, &r->tokenizer_json));
-    r->tokenizer_config = orth_hf_tokenizer_text(ctx, t, orth_tokenizer_special(t), r->model.max_seq);
+    r->tokenizer_config = orth_hf_tokenizer_text(ctx, t, orth_tokenizer_special(t), r->model.max_seq, NULL);
     if (!r->tokenizer_config)
         return ORTH_ERR_NOMEM;
     r->token_bytes = orth_eval_token_bytes(ctx, t, r->model.vocab);
