@@ -57,6 +57,8 @@ TEST(documents_are_cut_at_every_kind_of_separator)
         {"a.txt", "line", text, "one|two|three|four===five|"},
         {"a.txt", "file", "a\n\nb\n", "a\n\nb\n|"},
         {"a.txt", "===", "===a\n======b===c", "a\n|b|c|"},
+        {"a.txt", "\\n\\n", "a\n\nb\nc\n\n\\n\\n", "a|b\nc|\\n\\n|"},
+        {"a.txt", "\n\\t\\r\\\\n", "a\n\t\r\\nb\n", "a|b\n|"},
         {"a.jsonl", NULL, "{\"text\":\"a\\n\\nb\"}\n\n{\"text\":\" \"}\n{\"text\":\"c\"}", "a\n\nb|c|"},
     };
     data_case c = case_begin(2);

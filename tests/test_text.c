@@ -321,6 +321,28 @@ TEST(every_way_in_gives_the_same_shards)
     run_end(r);
 }
 
+/* Shells and run files hand over a backslash and an n. */
+TEST(a_separator_has_escapes_and_is_told_of_where_it_occurs_nowhere)
+{
+    run_case *r = run_begin();
+    run_write(r, "sep.txt", "a\n\nb\n\nc", 7);
+    RUN(r, 0, "3 documents", "data prepare --tokenizer=bytes --valid-fraction=0 --document-separator='\\n\\n' --out=o sep.txt");
+    assert_non_null(strstr(r->out, "separator \"\\n\\n\", 4 bytes"));
+    assert_null(strstr(r->out, "occurs nowhere"));
+    RUN(r, 0, "97\n98\n99\n", "tokenizer encode --tokenizer=bytes data.separator='\\n\\n' sep.txt");
+    RUN(r, 0, "the separator '===\\n' occurs nowhere in sep.txt: a file is one document",
+        "data prepare --tokenizer=bytes --document-separator='===\\n' --valid-fraction=0 --out=o2 sep.txt");
+    RUN(r, 0, "occurs nowhere in text.txt and the other inputs", "data prepare --tokenizer=bytes --document-separator=== --out=o3 sep.txt text.txt");
+    RUN(r, 0, "train", "data prepare --tokenizer=bytes --document-separator='b\\n' --out=o4 sep.txt text.txt");
+    assert_null(strstr(r->out, "occurs nowhere"));
+    RUN(r, 2, "separator 'a\\d': behind a backslash stands n, t, r or another backslash",
+        "data prepare --tokenizer=bytes --document-separator='a\\d' --out=no sep.txt");
+    assert_false(run_has(r, "no"));
+    RUN(r, 2, "behind a backslash", "train run.yaml data.path=text.txt data.tokenizer=shards data.separator='\\'");
+    RUN(r, 0, "occurs nowhere in text.txt", "train run.yaml data.path=text.txt data.tokenizer=shards data.separator='===' train.steps=1");
+    run_end(r);
+}
+
 TEST(any_number_of_files_fits_a_command_line)
 {
     run_case *r = run_begin();
@@ -394,6 +416,7 @@ int main(void)
         cmocka_unit_test(a_run_on_jsonl_is_scored_on_plain_text),
         cmocka_unit_test(what_is_no_text_is_found_far_into_a_file),
         cmocka_unit_test(every_way_in_gives_the_same_shards),
+        cmocka_unit_test(a_separator_has_escapes_and_is_told_of_where_it_occurs_nowhere),
         cmocka_unit_test(any_number_of_files_fits_a_command_line),
         cmocka_unit_test(a_file_of_spaces_is_encoded_and_is_no_document_of_a_training_set),
         cmocka_unit_test(epochs_are_steps_that_plan_inspect_and_run_yaml_tell),

@@ -56,7 +56,10 @@ static orth_status prepare_flags(orth_ctx *ctx, const orth_cmd *cmd, orth_prepar
 static void print_reading(orth_ctx *ctx, const orth_prepare_options *p, const orth_prepare_result *r)
 {
     orth_text separator = {0}; /* it may hold a newline */
-    orth_text_quote(ctx, &separator, p->text.separator && p->text.separator[0] ? p->text.separator : "file");
+    char *text = NULL;
+    const bool given = orth_separator_read(ctx, &text, p->text.separator) == ORTH_OK && text[0];
+    orth_text_quote(ctx, &separator, given ? text : "file");
+    orth_mem_free(ctx, text);
     printf("  read  %12" PRId64 " bytes of %d input%s:", r->read_bytes, p->num_inputs, p->num_inputs == 1 ? "" : "s");
     if (r->num_text > 0)
         printf(" text, separator %s, %" PRId64 " bytes of separators and white space left out",

@@ -69,6 +69,8 @@ static orth_status cache_key(orth_ctx *ctx, const orth_data_options *o, const or
     const orth_special_tokens *special = tok ? orth_tokenizer_special(tok) : NULL;
     const uint64_t numbers[] = {(uint64_t)(o->valid_fraction * 0x1p52), o->seed, ORTH_SHARD_VERSION};
     h = add_text(add_text(h + o->text.format, o->text.separator), o->text.field);
+    if (o->text.separator && strchr(o->text.separator, '\\')) /* its escapes were not always read */
+        h = add_text(h, "escapes");
     if (tok)
         h = XXH64(numbers, sizeof numbers, h);
     if (special)

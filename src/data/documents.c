@@ -6,6 +6,31 @@
 
 #include <string.h>
 
+orth_status orth_separator_read(orth_ctx *ctx, char **out, const char *separator)
+{
+    static const char letters[] = "ntr\\", meant[] = "\n\t\r\\";
+    char *text = orth_mem_strdup(ctx, separator ? separator : "");
+    if (!text)
+        return ORTH_ERR_NOMEM;
+    const char *p = text, *which;
+    char *end = text;
+    for (; *p; p++) {
+        if (*p != '\\') {
+            *end++ = *p;
+            continue;
+        }
+        which = p[1] ? strchr(letters, *++p) : NULL;
+        if (!which) {
+            orth_mem_free(ctx, text);
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "separator '%s': behind a backslash stands n, t, r or another backslash", separator);
+        }
+        *end++ = meant[which - letters];
+    }
+    *end = '\0';
+    *out = text;
+    return ORTH_OK;
+}
+
 orth_documents orth_documents_begin(bool jsonl, const char *separator)
 {
     orth_documents d = {.kind = ORTH_DOCS_TEXT, .separator = separator, .line_number = 1};
@@ -149,6 +174,7 @@ bool orth_documents_next(orth_documents *d, orth_document *out)
             return false;
         const int64_t line_number = d->line_number++;
         d->p = next;
+        d->found = d->found || (d->kind == ORTH_DOCS_TEXT && next > stop);
         *out = (orth_document){begin, (size_t)(stop - begin), line_number, d->kind == ORTH_DOCS_FILE && next < d->end};
         if (d->kind == ORTH_DOCS_FILE || !orth_text_is_blank(begin, (size_t)(stop - begin)))
             return true;

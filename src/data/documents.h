@@ -4,7 +4,7 @@
  *   file         the whole file is one document, every byte of it
  *   blank-line   one or more lines of nothing but spaces, tabs and carriage returns
  *   line         every line is a document
- *   other text   each occurrence of that very text
+ *   other text   each occurrence of that very text; \n, \t, \r and \\ in it are a newline, a tab, a carriage return and a backslash
  * A document is what lies between; the end of its last line does not belong to it (`file`, and other text,
  * leave it as it is). What is empty or only white space is no document. JSONL: a document per line.
  *
@@ -35,6 +35,7 @@ typedef struct {
     size_t unit;               /* > 0: bytes of a piece (ORTH_DOCS_FILE only) */
     const char *p, *end;
     bool final;                /* nothing follows `end` */
+    bool found;                /* a separator that is other text */
     int64_t line_number;       /* of p, from 1 (JSONL only) */
 } orth_documents;
 
@@ -44,6 +45,9 @@ typedef struct {
     int64_t line_number;       /* JSONL only */
     bool goes_on;              /* the next piece continues this document (ORTH_DOCS_FILE only) */
 } orth_document;
+
+/* The text that `separator` as it is given (NULL: "") stands for, with its escapes read; heap memory. ORTH_ERR_ARG: a backslash before anything else. */
+orth_status orth_separator_read(orth_ctx *ctx, char **out, const char *separator);
 
 /* Text that is cut at `separator` (NULL or "": file), or JSONL. */
 orth_documents orth_documents_begin(bool jsonl, const char *separator);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "data/content.h"
 #include "data/jsonl.h"
 #include "data/source.h"
@@ -15,6 +16,8 @@
 
 struct orth_reader {
     orth_text_options options;
+    char *separator;           /* the text it stands for, heap */
+    bool cuts, found;          /* inputs before the present one were to be cut at a text, and had it */
     int num_inputs;
     orth_source *source;       /* of the present input; NULL: none */
     char *window;              /* heap */
@@ -34,12 +37,12 @@ orth_status orth_reader_create(orth_ctx *ctx, orth_reader **out, const orth_text
     r->num_inputs = num_inputs;
     r->cap = WINDOW_BYTES;
     r->window = orth_mem_alloc(ctx, r->cap);
-    if (!r->window) {
+    const orth_status status = r->window ? orth_separator_read(ctx, &r->separator, options->separator) : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK)
+        *out = r;
+    else
         orth_reader_free(ctx, r);
-        return ORTH_ERR_NOMEM;
-    }
-    *out = r;
-    return ORTH_OK;
+    return status;
 }
 
 void orth_reader_free(orth_ctx *ctx, orth_reader *r)
@@ -47,6 +50,7 @@ void orth_reader_free(orth_ctx *ctx, orth_reader *r)
     if (!r)
         return;
     orth_source_close(ctx, r->source);
+    orth_mem_free(ctx, r->separator);
     orth_mem_free(ctx, r->window);
     orth_mem_free(ctx, r);
 }
@@ -181,7 +185,9 @@ static orth_status refuse_objects(orth_ctx *ctx, const orth_reader *r)
 static orth_status begin(orth_ctx *ctx, orth_reader *r, const char *path)
 {
     const bool jsonl = is_jsonl(&r->options, path);
-    r->docs = orth_documents_begin(jsonl, r->options.separator);
+    r->cuts = r->cuts || r->docs.kind == ORTH_DOCS_TEXT;
+    r->found = r->found || r->docs.found;
+    r->docs = orth_documents_begin(jsonl, r->separator);
     r->docs.p = r->docs.end = r->window;
     r->bytes_before = r->bytes;
     r->content = (orth_content){0};
@@ -248,6 +254,13 @@ const char *orth_reader_name(const orth_reader *r)
 int64_t orth_reader_bytes(const orth_reader *r)
 {
     return r->bytes;
+}
+
+void orth_reader_tell_separator(orth_ctx *ctx, const orth_reader *r)
+{
+    if ((r->cuts || r->docs.kind == ORTH_DOCS_TEXT) && !r->found && !r->docs.found)
+        orth_log(ctx, ORTH_LOG_WARN, "data", "the separator '%s' occurs nowhere in %s%s: a file is one document", ORTH_SHOWN(r->options.separator),
+                 orth_reader_name(r), r->num_inputs > 1 ? " and the other inputs" : "");
 }
 
 bool orth_reader_is_jsonl(const orth_reader *r)

@@ -20,7 +20,7 @@ typedef enum { ORTH_TEXT_AUTO, ORTH_TEXT_TEXT, ORTH_TEXT_JSONL } orth_text_forma
 /* What the run file says of its text; zero-initialised: the defaults. */
 typedef struct {
     orth_text_format format;   /* data.format; AUTO: by the name, and what does not look like text is refused */
-    const char *separator;     /* data.separator, see documents.h; NULL or "": file */
+    const char *separator;     /* data.separator as it is given, see documents.h; NULL or "": file */
     const char *field;         /* data.jsonl_field; NULL or "": text */
     bool field_is_default;     /* the field was not asked for of these inputs: all of them may be text */
 } orth_text_options;
@@ -32,7 +32,7 @@ typedef struct orth_reader orth_reader;
 
 /* num_inputs: how many inputs there will be, each taken to be as long as the others: a piece of a whole file is a
  * thousandth of them all, but 512 bytes to 64 KiB. 0: files are not cut (and at most ORTH_READER_MAX_DOCUMENT long), and one of white space is a document.
- * What the options point to outlives the reader. */
+ * What the options point to outlives the reader. ORTH_ERR_ARG: the separator has another escape. */
 orth_status orth_reader_create(orth_ctx *ctx, orth_reader **out, const orth_text_options *options, int num_inputs);
 void orth_reader_free(orth_ctx *ctx, orth_reader *r); /* NULL is fine */
 
@@ -51,6 +51,8 @@ orth_status orth_reader_text(orth_ctx *ctx, const orth_reader *r, const orth_doc
 
 const char *orth_reader_name(const orth_reader *r);     /* of the input, for messages */
 int64_t orth_reader_bytes(const orth_reader *r);        /* read so far from all inputs, decompressed */
+/* Logs that the separator occurs nowhere in what was read, if it is a text and should cut some. To be called behind the last input. */
+void orth_reader_tell_separator(orth_ctx *ctx, const orth_reader *r);
 bool orth_reader_is_jsonl(const orth_reader *r);        /* the present input */
 
 #endif
