@@ -172,6 +172,37 @@ TEST(complete_json_says_that_all_steps_are_done)
     run_end(r);
 }
 
+static int num_evaluations(run_case *r)
+{
+    char *all = run_read(r, "a/metrics.jsonl", NULL);
+    int n = 0;
+    for (const char *at = all; (at = strstr(at, "\"eval_loss\"")) != NULL; at++)
+        n++;
+    free(all);
+    return n;
+}
+
+/* A loop that starts a job again and again would make the file longer each time. */
+TEST(a_complete_run_is_evaluated_once)
+{
+    for (int dp = 1; dp <= 2; dp++) {
+        run_case *r = run_begin();
+        RUN(r, 0, "saved", "train run.yaml train.steps=2 train.global_batch=4 parallel.dp=%d", dp);
+        assert_int_equal(num_evaluations(r), 1);
+        for (int i = 0; i < 2; i++) {
+            RUN(r, 0, "the run was complete already", "train run.yaml train.steps=2 train.global_batch=4 parallel.dp=%d --resume", dp);
+            assert_int_equal(num_evaluations(r), 1);
+            assert_true(run_has(r, "a/complete.json"));
+        }
+        RUN(r, 0, "step      3/3", "train run.yaml train.steps=3 train.global_batch=4 parallel.dp=%d --resume", dp);
+        assert_int_equal(num_evaluations(r), 2);
+        /* Cut off while it was evaluated. */
+        run_remove(r, "a/complete.json");
+        RUN(r, 0, "eval      3", "train run.yaml train.steps=3 train.global_batch=4 parallel.dp=%d --resume", dp);
+        run_end(r);
+    }
+}
+
 /* ---- signals ---- */
 
 /* Starts a run, sends `first` once it has made the file `begun`, and after `pause_s` `second`, of which it is to end soon. Exit code. */
@@ -319,6 +350,7 @@ int main(void)
         cmocka_unit_test(what_no_run_wrote_is_not_overwritten),
         cmocka_unit_test(resume_or_start_does_what_there_is_to_do),
         cmocka_unit_test(complete_json_says_that_all_steps_are_done),
+        cmocka_unit_test(a_complete_run_is_evaluated_once),
         cmocka_unit_test(a_second_signal_does_not_wait_for_the_end_of_a_step),
         cmocka_unit_test(a_second_signal_ends_at_once_and_says_what_is_saved),
         cmocka_unit_test(a_resumed_run_tells_that_its_learning_rate_moves),

@@ -461,20 +461,34 @@ static orth_status begin(orth_ctx *ctx, rank_state *s)
     return r->options.watch ? ORTH_OK : rank_banner(ctx, r, s->steps_done);
 }
 
+/* Whether the run was complete at its last step already, and metrics.jsonl has the evaluation: it says the same once only. Collective. */
+static orth_status was_complete(orth_ctx *ctx, const rank_state *s, bool *out)
+{
+    int64_t yes = s->rank == 0 && s->run->complete_step == s->steps_done;
+    if (s->all)
+        ORTH_TRY(orth_all_reduce(ctx, s->all, &yes, &yes, 1, ORTH_I64, ORTH_SUM));
+    *out = yes != 0;
+    if (*out && s->rank == 0)
+        orth_metrics_event(&s->run->metrics, "the run was complete already: there is no further step");
+    return ORTH_OK;
+}
+
 static orth_status run_rank(orth_ctx *ctx, rank_state *s)
 {
     orth_run *r = s->run;
     orth_phase_begin(ctx, r->resumed ? "opening the run and its checkpoint" : "opening the run");
     ORTH_TRY(begin(ctx, s));
     orth_phase_end(ctx);
-    bool fresh = s->steps_done < r->last_step;
+    bool fresh = s->steps_done < r->last_step, complete = false;
     if (s->clock && s->steps_done >= r->options.timeline)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--timeline=%" PRId64 ": the run goes on after step %" PRId64,
                          r->options.timeline, s->steps_done);
     ORTH_TRY(run_steps(ctx, s));
     if (s->rank == 0)
         orth_metrics_communication(&r->metrics);
-    if (r->valid && !s->signal)
+    if (!fresh)
+        ORTH_TRY(was_complete(ctx, s, &complete));
+    if (r->valid && !s->signal && !complete)
         ORTH_TRY(evaluate(ctx, s, 0));
     ORTH_TRY(rank_report_saved(ctx, s, true));
     if (s->saver && s->sound && !s->signal)

@@ -162,11 +162,26 @@ static orth_status write_file(orth_ctx *ctx, const orth_run *r, const char *name
     return status;
 }
 
+static orth_status read_complete(orth_ctx *ctx, orth_run *r, const char *path)
+{
+    char *text;
+    size_t n;
+    if (!orth_path_exists(path))
+        return ORTH_OK;
+    ORTH_TRY(orth_file_read(ctx, path, &text, &n));
+    if (sscanf(text, "{\"step\": %" SCNd64, &r->complete_step) != 1)
+        r->complete_step = -1;
+    orth_mem_free(ctx, text);
+    return ORTH_OK;
+}
+
 /* The run goes on, and is complete again when it has ended. */
-static orth_status remove_complete(orth_ctx *ctx, const orth_run *r)
+static orth_status take_complete(orth_ctx *ctx, orth_run *r)
 {
     char *path = orth_path_join(ctx, r->dir, "complete.json");
-    const orth_status status = path ? orth_path_remove(ctx, path) : ORTH_ERR_NOMEM;
+    orth_status status = path ? read_complete(ctx, r, path) : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK)
+        status = orth_path_remove(ctx, path);
     orth_mem_free(ctx, path);
     return status;
 }
@@ -383,7 +398,7 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     if (!first)
         return ORTH_OK;
     if (!r->options.watch) {
-        ORTH_TRY(remove_complete(ctx, r));
+        ORTH_TRY(take_complete(ctx, r));
         ORTH_TRY(price(ctx, r));
     }
     ORTH_TRY(orth_run_plan_find_peaks(ctx, &r->plan));
@@ -394,7 +409,7 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
 orth_status orth_run_open(orth_ctx *ctx, orth_run *r, const orth_run_options *options, orth_world *world)
 {
     *r = (orth_run){.options = *options, .cfg = options->cfg, .world = world, .dir = options->cfg->checkpoint_dir,
-                    .lock = -1, .start_lock = -1};
+                    .lock = -1, .start_lock = -1, .complete_step = -1};
     r->last_step = options->watch ? options->watch->steps : r->cfg->train_steps;
     orth_status status = open_all(ctx, r);
     if (status != ORTH_OK && r->made_dir)

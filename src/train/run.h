@@ -61,6 +61,7 @@ typedef struct {
     orth_run_plan plan;             /* layout, and what each rank needs */
     int num_ranks;
     int64_t last_step;
+    int64_t complete_step;          /* of complete.json when the run was opened, by rank 0's process; -1: there was none */
     orth_metrics metrics;           /* rank 0 writes */
     char *metrics_path;
     orth_bytes tokenizer_json;
