@@ -1,4 +1,5 @@
 /* test_generate.c -- sampling: its log-probabilities are those of eval bit for bit, and what is chosen. */
+#include <jansson.h>
 #include <math.h>
 
 #include "data/data.h"
@@ -285,6 +286,43 @@ TEST(weights_without_a_tokenizer_are_used_with_one_that_is_given)
     run_end(r);
 }
 
+/* Each line is read by itself: a program need not hold all of a long text's. */
+TEST(with_json_each_line_of_log_probabilities_is_an_object)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml train.steps=1");
+    RUN(r, 0, "", "eval a --batches=1 --logprobs > lines");
+    RUN(r, 0, "", "eval a --batches=1 --logprobs --json > objects");
+    char *lines = run_read(r, "lines", NULL), *objects = run_read(r, "objects", NULL), *at = lines, *next;
+    double sum = 0, targets = 0;
+    for (char *line = objects; (next = strchr(line, '\n')) != NULL; line = next + 1) {
+        *next = '\0';
+        json_t *o = json_loads(line, 0, NULL);
+        assert_non_null(o);
+        if (json_object_get(o, "loss")) {
+            assert_true(next[1] == '\0' && *at == '\0' && json_number_value(json_object_get(o, "targets")) == targets);
+            assert_true(fabs(json_number_value(json_object_get(o, "loss")) + sum / targets) < 1e-5);
+        } else {
+            long long sequence, pos, token;
+            double value, exact;
+            int n;
+            assert_int_equal(sscanf(at, "%lld %lld %lld %lf %la%n", &sequence, &pos, &token, &value, &exact, &n), 5);
+            at += n + 1;
+            assert_int_equal(json_integer_value(json_object_get(o, "sequence")), sequence);
+            assert_int_equal(json_integer_value(json_object_get(o, "position")), pos);
+            assert_int_equal(json_integer_value(json_object_get(o, "token")), token);
+            assert_true(json_number_value(json_object_get(o, "logprob")) == value);
+            assert_true(strtod(json_string_value(json_object_get(o, "logprob_hex")), NULL) == exact);
+            sum += exact;
+            targets++;
+        }
+        json_decref(o);
+    }
+    assert_true(targets > 10);
+    free(lines), free(objects);
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +331,7 @@ int main(void)
         cmocka_unit_test(options_of_eval_and_generate_replace_those_of_the_weights),
         cmocka_unit_test(weights_without_a_tokenizer_are_used_with_one_that_is_given),
         cmocka_unit_test(the_program_prints_the_same_text_for_the_same_seed_and_stops_where_told),
+        cmocka_unit_test(with_json_each_line_of_log_probabilities_is_an_object),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,16 +146,44 @@ static void print_target(void *user, int64_t sequence, int64_t pos, int32_t targ
         printf("%" PRId64 "\t%" PRId64 "\t%d\t%.9g\t%a\n", sequence, pos, target, (double)logprob, (double)logprob);
 }
 
+static void add_exact(orth_json_out *j, const char *key, double x)
+{
+    if (isfinite(x))
+        orth_json_hex(j, key, x);
+    else
+        orth_json_number(j, key, x);
+}
+
+typedef struct {
+    orth_ctx *ctx;
+    orth_status status;
+} json_lines;
+
+/* The same as an object on a line. */
+static void print_target_json(void *user, int64_t sequence, int64_t pos, int32_t target, float weight, float logprob)
+{
+    json_lines *lines = user;
+    orth_text text = {0};
+    orth_json_out j = {lines->ctx, &text};
+    if (weight <= 0 || lines->status != ORTH_OK)
+        return;
+    orth_json_open(&j, NULL, '{');
+    orth_json_print(&j, "sequence", "%" PRId64, sequence);
+    orth_json_print(&j, "position", "%" PRId64, pos);
+    orth_json_print(&j, "token", "%d", target);
+    orth_json_number(&j, "logprob", (double)logprob);
+    add_exact(&j, "logprob_hex", (double)logprob);
+    orth_json_close(&j, '}');
+    lines->status = orth_json_show(&j, stdout);
+}
+
 static orth_status print_json(orth_ctx *ctx, const orth_eval_result *r, double loss, double bits, int64_t sequences)
 {
     orth_text text = {0};
     orth_json_out j = {ctx, &text};
     orth_json_open(&j, NULL, '{');
     orth_json_number(&j, "loss", loss);
-    if (isfinite(loss))
-        orth_json_hex(&j, "loss_hex", loss);
-    else
-        orth_json_number(&j, "loss_hex", loss);
+    add_exact(&j, "loss_hex", loss);
     orth_json_number(&j, "perplexity", exp(loss));
     orth_json_number(&j, "bits_per_byte", bits);
     orth_json_print(&j, "targets", "%.0f", r->weight);
@@ -168,14 +196,16 @@ static orth_status print_json(orth_ctx *ctx, const orth_eval_result *r, double l
 static orth_status score(orth_ctx *ctx, const orth_cmd *cmd, scoring *s)
 {
     int64_t n = 0, windows = orth_sampler_num_windows(s->sampler);
-    bool lines = orth_cmd_flag(cmd, "logprobs") != NULL;
+    const bool lines = orth_cmd_flag(cmd, "logprobs") != NULL, json = orth_cmd_flag(cmd, "json") != NULL;
+    json_lines printed = {.ctx = ctx};
     orth_eval_result r;
     ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "batches", 0, INT64_MAX, &n));
     n = n > 0 ? ORTH_MIN(n, windows) : windows;
-    ORTH_TRY(orth_evaluator_run(ctx, &s->evaluator, s->sampler, 0, n, s->token_bytes, lines ? print_target : NULL,
-                                NULL, &r));
+    ORTH_TRY(orth_evaluator_run(ctx, &s->evaluator, s->sampler, 0, n, s->token_bytes,
+                                !lines ? NULL : json ? print_target_json : print_target, &printed, &r));
+    ORTH_TRY(printed.status);
     double loss = r.nll / r.weight, bits = r.target_bytes > 0 ? r.nll / log(2.0) / r.target_bytes : 0;
-    if (orth_cmd_flag(cmd, "json"))
+    if (json)
         ORTH_TRY(print_json(ctx, &r, loss, bits, n));
     else if (!lines && isfinite(loss))
         printf("loss %.6f  perplexity %.4f  bits per byte %.5f  (%.0f targets, %.0f bytes, %" PRId64 " sequences)\n",
