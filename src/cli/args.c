@@ -14,7 +14,7 @@
 const char *orth_cmd_flag(const orth_cmd *cmd, const char *name)
 {
     const orth_args *args = cmd->flags;
-    for (int i = args->num_flags - 1; i >= 0; i--) /* the last one counts */
+    for (int i = 0; i < args->num_flags; i++) /* the same value each time: see check_repeated */
         if (strcmp(args->flag[i].name, name) == 0)
             return args->flag[i].value;
     return NULL;
@@ -144,6 +144,16 @@ static bool names_path(const orth_flag *f)
     return strstr(f->metavar, "FILE") || strstr(f->metavar, "DIR") || strstr(f->metavar, ".yaml");
 }
 
+/* No flag takes several values: of two, one would be left out without a word. A script may well give the same again. */
+static orth_status check_repeated(orth_ctx *ctx, const orth_args *args, const char *name, const char *value)
+{
+    for (int i = 0; i < args->num_flags; i++)
+        if (strcmp(args->flag[i].name, name) == 0 && strcmp(args->flag[i].value, value) != 0)
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: --%s is given twice, with '%s' and with '%s': it takes one value", args->verb->name, name,
+                             args->flag[i].value, value);
+    return ORTH_OK;
+}
+
 static orth_status take_flag(orth_ctx *ctx, orth_args *args, const char *word, const char *next, int *used)
 {
     char name[64];
@@ -166,6 +176,7 @@ static orth_status take_flag(orth_ctx *ctx, orth_args *args, const char *word, c
     }
     if (!*value && (equals || *used) && names_path(f))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: --%s= is empty: %s is needed", verb, name, f->metavar);
+    ORTH_TRY(check_repeated(ctx, args, f->name, value));
     args->flag[args->num_flags].name = f->name;
     args->flag[args->num_flags++].value = value;
     return ORTH_OK;
