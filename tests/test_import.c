@@ -47,6 +47,7 @@ TEST(each_row_names_a_key_and_a_value_that_there_are)
 #define ELEMS(tool, path, key) {path, key, NULL},
 #define GIVES(tool, path, value, key, here) {path, key, here},
 #define PART(tool, path, part, key) {path, key, NULL},
+#define PART_AT(tool, path, value, part, key) {path, key, NULL},
 #include "config/imports.def"
     };
     orth_ctx *ctx = test_ctx(1);
@@ -773,6 +774,53 @@ TEST(words_without_which_the_other_program_refuses_its_file_are_written_too)
     test_ctx_free(ctx);
 }
 
+/* What is written is read as the same groups, or the group is named as lost. */
+TEST(groups_of_shards_are_written_in_the_words_of_the_other_program)
+{
+    static const struct {
+        orth_tool tool;
+        const char *zero, *dp, *group, *of_host, *word;
+        int64_t back; /* the group that is read back */
+    } cases[] = {
+        {ORTH_TOOL_accelerate, "3", "16", "8", "0", "fsdp_sharding_strategy: \"HYBRID_SHARD\"\n", 8},
+        {ORTH_TOOL_accelerate, "2", "16", "4", "4", "fsdp_sharding_strategy: \"HYBRID_SHARD_ZERO2\"\n", 4},
+        {ORTH_TOOL_accelerate, "3", "16", "4", "0", "fsdp_sharding_strategy: \"FULL_SHARD\"\n", 0}, /* machines have 8 ranks */
+        {ORTH_TOOL_accelerate, "3", "8", "4", "0", "fsdp_sharding_strategy: \"FULL_SHARD\"\n", 0}, /* there is one machine */
+        {ORTH_TOOL_deepspeed, "3", "16", "4", "0", "\"mics_shard_size\": 4", 4},
+        {ORTH_TOOL_deepspeed, "3", "16", "0", "0", "\"stage\": 3", 0},
+        {ORTH_TOOL_deepspeed, "2", "16", "4", "0", "\"stage\": 2", 0},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    char path[128], *text;
+    size_t size;
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-groups", (long)getpid());
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c, back;
+        said lost;
+        CHECK_OK(ctx, orth_config_init(ctx, &c));
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "model.preset", "llama3-8b"));
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.zero", cases[i].zero));
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.dp", cases[i].dp));
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "train.global_batch", "16"));
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.shard_group", cases[i].group));
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.ranks_per_host", cases[i].of_host));
+        write_as(ctx, &c, cases[i].tool, path, &lost);
+        CHECK_OK(ctx, orth_file_read(ctx, path, &text, &size));
+        CHECK_OK(ctx, orth_config_init(ctx, &back));
+        CHECK_OK(ctx, orth_import(ctx, &back, cases[i].tool, path, 16));
+        const bool kept = c.parallel_shard_group == cases[i].back, named = strstr(lost.text, "parallel.shard_group=") != NULL;
+        const orth_layout l = orth_setup_layout(&back);
+        if (!strstr(text, cases[i].word) || strstr(text, "reshard") || l.shard_group != cases[i].back || l.zero != cases[i].zero[0] - '0' || kept == named)
+            fail_msg("case %d: zero=%d shard_group=%d, lost is\n%sof\n%s", i, (int)l.zero, (int)l.shard_group, lost.text, text);
+        orth_mem_free(ctx, text);
+        orth_config_release(ctx, &c);
+        orth_config_release(ctx, &back);
+    }
+    file_fails(ctx, ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": \"many\"}}", "mics_shard_size: parallel.shard_group=many");
+    unlink(path);
+    test_ctx_free(ctx);
+}
+
 TEST(a_schedule_of_another_program_has_its_ends)
 {
     static const struct {
@@ -826,6 +874,7 @@ int main(void)
         cmocka_unit_test(a_configuration_that_was_read_is_written_as_one_that_means_the_same),
         cmocka_unit_test(what_another_program_cannot_say_is_named),
         cmocka_unit_test(words_without_which_the_other_program_refuses_its_file_are_written_too),
+        cmocka_unit_test(groups_of_shards_are_written_in_the_words_of_the_other_program),
         cmocka_unit_test(a_schedule_of_another_program_has_its_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

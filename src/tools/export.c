@@ -49,11 +49,11 @@ orth_status orth_export_add(orth_exporter *x, const char *path, const char *valu
     return value ? orth_import_add(&x->out, x->out.name, path, value) : ORTH_OK;
 }
 
-/* Whether a row sets this key, or already has. */
+/* Whether a pair says this key already. */
 static bool is_set(const orth_exporter *x, const char *key)
 {
     for (const orth_import_pair *p = x->out.first; p; p = p->next)
-        if (p->row && p->row->kind != ORTH_ROW_PART && p->row->key && strcmp(p->row->key, key) == 0)
+        if (orth_import_is_about(p->row, key))
             return true;
     return false;
 }

@@ -95,6 +95,21 @@ static const char *wrapping(orth_exporter *x, orth_import_part part)
     return c->model_family == ORTH_model_family_llama ? "LlamaAttention,LlamaMLP" : "GPT2Attention,GPT2MLP";
 }
 
+static int64_t num_machines(const orth_exporter *x)
+{
+    return num_ranks(x) / ranks_of_a_node(x);
+}
+
+/* FSDP's groups are the data-parallel ranks of a machine; others have no name there. */
+static const char *hybrid(const orth_exporter *x)
+{
+    const orth_config *c = x->cfg;
+    const int64_t machines = num_machines(x);
+    if (machines == 1 || c->parallel_shard_group == 0 || c->parallel_shard_group * machines != c->parallel_dp)
+        return NULL;
+    return c->parallel_zero == ORTH_parallel_zero_3 ? "HYBRID_SHARD" : c->parallel_zero == ORTH_parallel_zero_2 ? "HYBRID_SHARD_ZERO2" : NULL;
+}
+
 static const char *of_zero_3(orth_exporter *x, orth_import_part part)
 {
     const orth_config *c = x->cfg;
@@ -103,6 +118,7 @@ static const char *of_zero_3(orth_exporter *x, orth_import_part part)
     switch (part) {
     case ORTH_PART_keep_whole: return ORTH_CONFIG_IS_SET(c, parallel, keep_whole) ? int_text(x, c->parallel_keep_whole) : NULL;
     case ORTH_PART_reuse: return int_text(x, c->parallel_max_reuse_distance);
+    case ORTH_PART_mics: return c->parallel_shard_group > 0 ? int_text(x, c->parallel_shard_group) : NULL;
     case ORTH_PART_live: return c->parallel_max_live > 0 ? int_text(x, c->parallel_max_live) : NULL;
     case ORTH_PART_prefetch_elems: return prefetch_elems(x);
     default: return wrapping(x, part);
@@ -114,10 +130,12 @@ static const char *of_layout(orth_exporter *x, orth_import_part part)
     const orth_config *c = x->cfg;
     const bool chunks = c->parallel_virtual_stages > 1 && c->parallel_pp > 1;
     switch (part) {
-    case ORTH_PART_nodes: return int_text(x, num_ranks(x) / ranks_of_a_node(x));
+    case ORTH_PART_nodes: return int_text(x, num_machines(x));
     case ORTH_PART_ranks_a_node: return int_text(x, ranks_of_a_node(x));
     case ORTH_PART_accumulation: return accumulation(x);
     case ORTH_PART_replicas: return c->parallel_shard_group > 0 ? int_text(x, c->parallel_dp / c->parallel_shard_group) : NULL;
+    case ORTH_PART_hybrid: return hybrid(x);
+    case ORTH_PART_mics:
     case ORTH_PART_keep_whole:
     case ORTH_PART_reuse:
     case ORTH_PART_live:

@@ -24,6 +24,7 @@ static const orth_import_row rows[] = {
 #define GIVES(tool, path, value, key, here) {ORTH_TOOL_##tool, ORTH_ROW_GIVES, path, value, key, here, ORTH_PART_none},
 #define ELEMS(tool, path, key) {ORTH_TOOL_##tool, ORTH_ROW_ELEMS, path, NULL, key, NULL, ORTH_PART_none},
 #define PART(tool, path, part, key) {ORTH_TOOL_##tool, ORTH_ROW_PART, path, NULL, key, NULL, ORTH_PART_##part},
+#define PART_AT(tool, path, value, part, key) {ORTH_TOOL_##tool, ORTH_ROW_PART, path, value, key, NULL, ORTH_PART_##part},
 #define NOT(tool, path, why) {ORTH_TOOL_##tool, ORTH_ROW_NOT, path, NULL, NULL, why, ORTH_PART_none},
 #define NOT_AT(tool, path, value, why) {ORTH_TOOL_##tool, ORTH_ROW_NOT, path, value, NULL, why, ORTH_PART_none},
 #define REFUSED(tool, path, value, why) {ORTH_TOOL_##tool, ORTH_ROW_REFUSED, path, value, NULL, why, ORTH_PART_none},
@@ -114,8 +115,7 @@ const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_par
     return found;
 }
 
-/* The key that a row is about; a PART may say more than its name. */
-static bool is_about(const orth_import_row *row, const char *key)
+bool orth_import_is_about(const orth_import_row *row, const char *key)
 {
     const size_t n = strlen(key);
     return row && row->key && strncmp(row->key, key, n) == 0 && (row->key[n] == '\0' || strchr(" ,=", row->key[n]));
@@ -124,7 +124,7 @@ static bool is_about(const orth_import_row *row, const char *key)
 bool orth_import_gives(const orth_importer *x, const char *key)
 {
     for (const orth_import_pair *p = x->first; p; p = p->next)
-        if (is_about(p->row, key))
+        if (orth_import_is_about(p->row, key))
             return true;
     return false;
 }

@@ -238,21 +238,30 @@ static orth_status set_sharding(orth_importer *x)
 /* FSDP shards over the ranks of a machine and has a replica on each; on one machine over all. */
 static orth_status set_hybrid(orth_importer *x)
 {
-    static const char *const of_3[] = {"HYBRID_SHARD", "4"}, *const of_2[] = {"HYBRID_SHARD_ZERO2", "5"};
+    static const char *const of_3[] = {"HYBRID_SHARD", "4"};
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_hybrid);
     const int64_t dp = x->cfg->parallel_dp;
     int64_t machines;
     if (!p)
         return ORTH_OK;
-    if (!is_word(p, of_3, ORTH_COUNT(of_3)) && !is_word(p, of_2, ORTH_COUNT(of_2)))
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD and HYBRID_SHARD_ZERO2", p->place,
-                         ORTH_SHOWN(p->value));
     ORTH_TRY(count(x, ORTH_PART_nodes, 1, &machines));
     if (dp % machines != 0)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " does not divide the data-parallel ranks, parallel.dp=%" PRId64,
                          orth_import_find(x, ORTH_PART_nodes)->place, machines, dp);
     ORTH_TRY(orth_import_set(x, p->place, "parallel.zero", is_word(p, of_3, ORTH_COUNT(of_3)) ? "3" : "2"));
     return machines > 1 ? orth_import_set_int(x, p->place, "parallel.shard_group", dp / machines) : ORTH_OK;
+}
+
+/* Its shards within a group (MiCS) are of stage 3; under another stage DeepSpeed passes over their size. */
+static orth_status set_mics(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_mics);
+    if (!p)
+        return ORTH_OK;
+    if (x->cfg->parallel_zero == ORTH_parallel_zero_3)
+        return orth_import_set(x, p->place, "parallel.shard_group", p->value);
+    orth_import_unused(x, p->place, "DeepSpeed has such groups under ZeRO 3 only");
+    return ORTH_OK;
 }
 
 static orth_status set_shards(orth_importer *x)
@@ -645,7 +654,7 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_products, set_offload, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_hybrid, set_shards, set_whole,
+        set_precision, set_products, set_offload, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_hybrid, set_mics, set_shards, set_whole,
         set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
