@@ -758,9 +758,9 @@ TEST(words_without_which_the_other_program_refuses_its_file_are_written_too)
          {"virtual"}, "parallel.virtual_stages=2 has no counterpart"},
         {ORTH_TOOL_deepspeed, "memory.recompute_split=true", {"\"partition_activations\": true"}, {NULL}, "memory.recompute_split=true has no counterpart"},
         {ORTH_TOOL_nemo, "memory.offload_activations=host", {"cpu_offloading: true", "cpu_offloading_num_layers: 31"}, {NULL}, NULL},
-        {ORTH_TOOL_deepspeed, "schedule.name=linear schedule.warmup_steps=10 schedule.min_lr_ratio=0", {"WarmupDecayLR"}, {"cos_min_ratio"}, NULL},
+        {ORTH_TOOL_deepspeed, "schedule.name=linear schedule.warmup_steps=10 schedule.min_lr_ratio=0", {"WarmupDecayLR", "\"warmup_max_lr\": 0.0006"}, {"cos_min_ratio"}, NULL},
         {ORTH_TOOL_deepspeed, "schedule.name=linear schedule.warmup_steps=10", {"WarmupDecayLR"}, {NULL}, "schedule.min_lr_ratio=0.1 has no counterpart"},
-        {ORTH_TOOL_deepspeed, "schedule.name=cosine schedule.warmup_steps=0", {"WarmupCosineLR", "\"cos_min_ratio\": 0.1", "\"warmup_num_steps\": 2"}, {NULL},
+        {ORTH_TOOL_deepspeed, "schedule.name=cosine schedule.warmup_steps=0", {"WarmupCosineLR", "\"cos_min_ratio\": 0.1", "\"warmup_num_steps\": 2"}, {"warmup_max_lr"},
          "schedule.warmup_steps=0 has no counterpart"},
         {ORTH_TOOL_deepspeed, "precision.compute=bf16", {"\"communication_data_type\": \"fp32\"", "\"grad_accum_dtype\": \"fp32\""}, {NULL}, NULL},
         {ORTH_TOOL_deepspeed, "precision.compute=fp16", {"\"communication_data_type\": \"fp32\""}, {"grad_accum_dtype"}, NULL},
@@ -848,6 +848,40 @@ TEST(a_schedule_of_another_program_has_its_ends)
     test_ctx_free(ctx);
 }
 
+/* lr_schedules.py of DeepSpeed: WarmupLR and WarmupDecayLR set the rate of each step themselves, from warmup_max_lr=0.001. */
+TEST(the_rate_of_a_schedule_of_deepspeed_is_the_one_it_trains_with)
+{
+#define WITH_RATE(type, params) "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 3e-4}}, " WITHOUT_RATE(type, params)
+#define WITHOUT_RATE(type, params) "\"scheduler\": {\"type\": \"" type "\", \"params\": {" params "\"warmup_num_steps\": 5}}}"
+    static const struct {
+        const char *text, *keys;
+        double lr;
+        const char *line, *other;
+    } cases[] = {
+        {WITH_RATE("WarmupLR", "\"warmup_max_lr\": 1e-4, "), "", 1e-4, "scheduler.params.warmup_max_lr is optimizer.lr=0.0001",
+         "optimizer.params.lr is not used: WarmupLR trains with scheduler.params.warmup_max_lr, 0.0001"},
+        {WITH_RATE("WarmupDecayLR", "\"warmup_min_lr\": 0, "), "", 1e-3, "scheduler.type is optimizer.lr=0.001",
+         "optimizer.params.lr is not used: WarmupDecayLR trains with scheduler.params.warmup_max_lr, 0.001 where it is not given"},
+        {WITH_RATE("WarmupLR", "\"warmup_max_lr\": \"auto\", "), "", 3e-4, "optimizer.params.lr is optimizer.lr=0.0003", "warmup_max_lr is not used: it is auto"},
+        {WITH_RATE("WarmupCosineLR", "\"warmup_max_lr\": 1e-4, "), "", 3e-4, "optimizer.params.lr is optimizer.lr=0.0003",
+         "warmup_max_lr is not used: only WarmupLR and WarmupDecayLR have a rate of their own"},
+        {"{" WITHOUT_RATE("WarmupLR", "\"warmup_min_lr\": 1e-6, \"warmup_type\": \"log\", "), "", 1e-3, "scheduler.type is optimizer.lr=0.001",
+         "warmup_type is not used: the warm-up is a line"},
+        {"{" WITHOUT_RATE("WarmupLR", ""), "optimizer.lr=2e-4", 2e-4, "scheduler.type is schedule.name=constant", "schedule.warmup_steps=5"},
+        {WITH_RATE("WarmupLR", "\"warmup_max_lr\": 1e-4, "), "optimizer.lr=2e-4", 2e-4, "warmup_max_lr is not used: the command line gives optimizer.lr", ""},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, ORTH_TOOL_deepspeed, cases[i].text, cases[i].keys, &lines);
+        if (c.optimizer_lr != cases[i].lr || !strstr(lines.text, cases[i].line) || !strstr(lines.text, cases[i].other))
+            fail_msg("%s: %g, and\n%s", cases[i].text, c.optimizer_lr, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -876,6 +910,7 @@ int main(void)
         cmocka_unit_test(words_without_which_the_other_program_refuses_its_file_are_written_too),
         cmocka_unit_test(groups_of_shards_are_written_in_the_words_of_the_other_program),
         cmocka_unit_test(a_schedule_of_another_program_has_its_ends),
+        cmocka_unit_test(the_rate_of_a_schedule_of_deepspeed_is_the_one_it_trains_with),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

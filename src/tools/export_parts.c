@@ -173,6 +173,8 @@ static const char *of_training(orth_exporter *x, orth_import_part part)
         return !wsd && ORTH_CONFIG_IS_SET(c, schedule, decay_steps) ? int_text(x, c->schedule_decay_steps + c->schedule_warmup_steps) : NULL;
     case ORTH_PART_wsd_steps: return wsd ? int_text(x, orth_lr_decay_steps(c)) : NULL;
     case ORTH_PART_ds_warmup: return wsd ? NULL : int_text(x, ORTH_MAX(2, c->schedule_warmup_steps)); /* it refuses 0, and takes 1 as 2 */
+    case ORTH_PART_ds_lr: return real_text(x, c->optimizer_lr);
+    case ORTH_PART_ds_peak: return wsd || c->schedule_name == ORTH_schedule_name_cosine ? NULL : real_text(x, c->optimizer_lr);
     case ORTH_PART_cosine_end: return c->schedule_name == ORTH_schedule_name_cosine ? real_text(x, c->schedule_min_lr_ratio) : NULL;
     case ORTH_PART_min_lr: return real_text(x, c->schedule_min_lr_ratio * c->optimizer_lr);
     case ORTH_PART_beta1: return adam ? real_text(x, c->optimizer_betas.v[0]) : NULL;
@@ -209,7 +211,6 @@ const char *orth_export_part(orth_exporter *x, orth_import_part part)
     return part <= ORTH_PART_beta2 ? of_training(x, part) : of_model(x, part);
 }
 
-/* DeepSpeed's schedules rise to a rate of their own, along a logarithm. */
 /* Its defaults sum and reduce gradients in the type of the weights. fp16 with sums in fp32 it refuses without ZeRO. */
 static orth_status sums_of_deepspeed(orth_exporter *x)
 {
@@ -220,14 +221,13 @@ static orth_status sums_of_deepspeed(orth_exporter *x)
     return c->precision_compute == ORTH_precision_compute_bf16 ? orth_export_add(x, "data_types.grad_accum_dtype", "fp32") : ORTH_OK;
 }
 
+/* Without the word its schedules rise along a logarithm. */
 static orth_status extras_of_deepspeed(orth_exporter *x)
 {
     const orth_config *c = x->cfg;
     ORTH_TRY(sums_of_deepspeed(x));
     if (c->schedule_name == ORTH_schedule_name_wsd)
         return ORTH_OK; /* it has no such schedule */
-    if (c->schedule_name != ORTH_schedule_name_cosine)
-        ORTH_TRY(orth_export_add(x, "scheduler.params.warmup_max_lr", real_text(x, c->optimizer_lr)));
     return orth_export_add(x, "scheduler.params.warmup_type", "linear");
 }
 

@@ -223,8 +223,7 @@ static bool is_given(const orth_importer *x, const char *path)
     return false;
 }
 
-/* "key=value" */
-static bool has_pair(const orth_importer *x, const char *pair)
+bool orth_import_has(const orth_importer *x, const char *pair)
 {
     const size_t n = strcspn(pair, "=");
     for (const orth_import_pair *p = x->first; p; p = p->next)
@@ -236,7 +235,7 @@ static bool has_pair(const orth_importer *x, const char *pair)
 /* Whether their default decides: nothing gave the key, here or there, and of a model only where the configuration has one. */
 static bool default_counts(const orth_importer *x, const orth_import_row *row, const char *where)
 {
-    if (*where && !has_pair(x, where))
+    if (*where && !orth_import_has(x, where))
         return false;
     char key[64];
     snprintf(key, sizeof key, "%.*s", (int)strcspn(row->key, " ,="), row->key);

@@ -20,7 +20,7 @@ typedef enum {
     ORTH_PART_chunks,
     ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_fp8_format, ORTH_PART_fp8_recipe, ORTH_PART_amax_history, ORTH_PART_amax_algo, ORTH_PART_static_scale, ORTH_PART_first_scale, ORTH_PART_scale_power,
     ORTH_PART_samples, ORTH_PART_warmup_samples, ORTH_PART_warmup_fraction, ORTH_PART_decay_steps, ORTH_PART_decay_samples, ORTH_PART_wsd_steps,
-    ORTH_PART_wsd_samples, ORTH_PART_ds_warmup, ORTH_PART_cosine_end, ORTH_PART_min_lr,
+    ORTH_PART_wsd_samples, ORTH_PART_ds_warmup, ORTH_PART_ds_lr, ORTH_PART_ds_peak, ORTH_PART_cosine_end, ORTH_PART_min_lr,
     ORTH_PART_beta1, ORTH_PART_beta2,
     ORTH_PART_swiglu, ORTH_PART_activation, ORTH_PART_norm, ORTH_PART_positions, ORTH_PART_rotary, ORTH_PART_no_bias, ORTH_PART_bias,
     ORTH_PART_qkv_bias, ORTH_PART_ffn, ORTH_PART_group_query, ORTH_PART_query_groups, ORTH_PART_vocab, ORTH_PART_tokenizer,
@@ -67,6 +67,8 @@ typedef struct {
 orth_status orth_import_add(orth_importer *x, const char *where, const char *path, const char *value);
 /* The last pair of a part; NULL: not given. */
 const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_part part);
+/* Whether a pair is "key=value" of theirs. */
+bool orth_import_has(const orth_importer *x, const char *pair);
 /* Whether a pair sets this key. */
 bool orth_import_gives(const orth_importer *x, const char *key);
 /* "run.sh: what"; NULL without memory, which orth_import_set passes on. */

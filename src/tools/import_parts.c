@@ -499,13 +499,39 @@ static orth_status set_warmup_and_decay(orth_importer *x)
     return orth_import_set_int(x, down->place, "schedule.decay_steps", (int64_t)decay - x->cfg->schedule_warmup_steps);
 }
 
+/* Which schedule of DeepSpeed's; NULL: none that there is here. */
+static const orth_import_pair *find_schedule(const orth_importer *x)
+{
+    const orth_import_pair *type = NULL;
+    for (const orth_import_pair *p = x->first; p; p = p->next)
+        type = p->row && p->row->kind == ORTH_ROW_GIVES && strcmp(p->row->key, "schedule.name") == 0 ? p : type;
+    return type;
+}
+
+/* WarmupLR and WarmupDecayLR set a rate of their own, whatever the optimizer's is. Where it is left to a default, or to who calls DeepSpeed, a
+ * rate that was given elsewhere stays. */
+static orth_status set_rate(orth_importer *x)
+{
+    const orth_import_pair *lr = orth_import_find(x, ORTH_PART_ds_lr), *peak = orth_import_find(x, ORTH_PART_ds_peak), *type = find_schedule(x);
+    const bool own = type && (strcmp(type->value, "WarmupLR") == 0 || strcmp(type->value, "WarmupDecayLR") == 0);
+    const bool open = !peak && (orth_import_has(x, "scheduler.params.warmup_max_lr=auto") || (!lr && ORTH_CONFIG_IS_SET(x->cfg, optimizer, lr)));
+    char why[160];
+    if (peak && !own)
+        orth_import_unused(x, peak->place, "only WarmupLR and WarmupDecayLR have a rate of their own");
+    if (!own || open || x->tool != ORTH_TOOL_deepspeed)
+        return lr ? orth_import_set(x, lr->place, "optimizer.lr", lr->value) : ORTH_OK;
+    snprintf(why, sizeof why, "%.20s trains with scheduler.params.warmup_max_lr, %.40s%s", type->value, peak ? ORTH_SHOWN(peak->value) : "0.001",
+             peak ? "" : " where it is not given");
+    if (lr)
+        orth_import_unused(x, lr->place, why);
+    return orth_import_set(x, peak ? peak->place : type->place, "optimizer.lr", peak ? peak->value : "0.001");
+}
+
 /* DeepSpeed's schedules: 1,000 steps of warm-up by default, 2 at least; an end at 0, or at 0.0001 of the rate. */
 static orth_status set_scheduler(orth_importer *x)
 {
-    const orth_import_pair *type = NULL, *end = orth_import_find(x, ORTH_PART_cosine_end), *up = orth_import_find(x, ORTH_PART_ds_warmup);
+    const orth_import_pair *type = find_schedule(x), *end = orth_import_find(x, ORTH_PART_cosine_end), *up = orth_import_find(x, ORTH_PART_ds_warmup);
     double steps;
-    for (const orth_import_pair *p = x->first; p; p = p->next)
-        type = p->row && p->row->kind == ORTH_ROW_GIVES && strcmp(p->row->key, "schedule.name") == 0 ? p : type;
     if (x->tool != ORTH_TOOL_deepspeed || !type)
         return ORTH_OK;
     ORTH_TRY(number(x, ORTH_PART_ds_warmup, 0, 1000, &steps));
@@ -655,7 +681,7 @@ orth_status orth_import_combine(orth_importer *x)
     /* In this order: ranks come before what divides them, the warm-up before the way down. */
     static orth_status (*const steps[])(orth_importer *) = {
         set_precision, set_products, set_offload, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_hybrid, set_mics, set_shards, set_whole,
-        set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
+        set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, set_model};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
     return ORTH_OK;
