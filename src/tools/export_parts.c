@@ -110,6 +110,14 @@ static const char *hybrid(const orth_exporter *x)
     return c->parallel_zero == ORTH_parallel_zero_3 ? "HYBRID_SHARD" : c->parallel_zero == ORTH_parallel_zero_2 ? "HYBRID_SHARD_ZERO2" : NULL;
 }
 
+/* Its fused Adam. SGD has no name that is read back. */
+static const char *optimizer_of_nemo(const orth_config *c)
+{
+    if (c->optimizer_name == ORTH_optimizer_name_sgd)
+        return NULL;
+    return c->parallel_zero == ORTH_parallel_zero_1 ? "distributed_fused_adam" : "fused_adam";
+}
+
 static const char *of_zero_3(orth_exporter *x, orth_import_part part)
 {
     const orth_config *c = x->cfg;
@@ -128,13 +136,16 @@ static const char *of_zero_3(orth_exporter *x, orth_import_part part)
 static const char *of_layout(orth_exporter *x, orth_import_part part)
 {
     const orth_config *c = x->cfg;
-    const bool chunks = c->parallel_virtual_stages > 1 && c->parallel_pp > 1;
+    const bool chunks = c->parallel_virtual_stages > 1 && c->parallel_pp > 1, fsdp = c->parallel_zero >= ORTH_parallel_zero_2;
     switch (part) {
     case ORTH_PART_nodes: return int_text(x, num_machines(x));
     case ORTH_PART_ranks_a_node: return int_text(x, ranks_of_a_node(x));
     case ORTH_PART_accumulation: return accumulation(x);
     case ORTH_PART_replicas: return c->parallel_shard_group > 0 ? int_text(x, c->parallel_dp / c->parallel_shard_group) : NULL;
     case ORTH_PART_hybrid: return hybrid(x);
+    case ORTH_PART_fsdp: return fsdp ? "true" : "false";
+    case ORTH_PART_fsdp_shards: return !fsdp ? NULL : c->parallel_zero == ORTH_parallel_zero_3 ? "full" : "grad";
+    case ORTH_PART_nemo_optim: return optimizer_of_nemo(c);
     case ORTH_PART_mics:
     case ORTH_PART_keep_whole:
     case ORTH_PART_reuse:
@@ -160,6 +171,8 @@ static const char *of_training(orth_exporter *x, orth_import_part part)
     const bool adam = c->optimizer_name != ORTH_optimizer_name_sgd, wsd = c->schedule_name == ORTH_schedule_name_wsd;
     const bool delayed = c->precision_products == ORTH_precision_products_fp8_delayed;
     switch (part) {
+    case ORTH_PART_amp_o2: /* FSDP refuses it */
+        return c->precision_compute != ORTH_precision_compute_fp32 && c->parallel_zero < ORTH_parallel_zero_2 ? "true" : "false";
     case ORTH_PART_bf16: return yes_if(c->precision_compute == ORTH_precision_compute_bf16);
     case ORTH_PART_fp16: return yes_if(c->precision_compute == ORTH_precision_compute_fp16);
     case ORTH_PART_fp8_format: return orth_import_fp8[c->precision_products].format;

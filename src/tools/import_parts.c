@@ -55,6 +55,24 @@ static orth_status set_precision(orth_importer *x)
     return ORTH_OK;
 }
 
+/* NeMo's weights are in fp32 unless its switch says that the optimizer has a copy in fp32; FSDP has no such switch, its shards are the copy. */
+static orth_status set_amp_o2(orth_importer *x)
+{
+    static const char *const fp32 = "weights are in fp32 there, and a 16-bit copy of each is made for a product; the plan has weights in precision.compute with a "
+                                    "master in fp32, as with O2";
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_amp_o2);
+    const bool narrow = x->cfg->precision_compute != ORTH_precision_compute_fp32, fsdp = is_true(orth_import_find(x, ORTH_PART_fsdp));
+    if (p && !narrow)
+        orth_import_unused(x, p->place, "weights are in fp32, as precision.compute is");
+    else if (p && fsdp)
+        orth_import_unused(x, p->place, "under FSDP the shards of the weights are in fp32, and what is gathered is in precision.compute");
+    else if (p)
+        orth_import_unused(x, p->place, is_true(p) ? "weights are in precision.compute with a master in fp32, as with O2" : fp32);
+    else if (x->tool == ORTH_TOOL_nemo && narrow && !fsdp && orth_import_gives(x, "precision.compute"))
+        orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s: without model.megatron_amp_O2 %s", ORTH_SHOWN(x->name), fp32);
+    return ORTH_OK;
+}
+
 /* FSDP keeps parameters, their gradients and the optimizer's state in the host's memory together. */
 static orth_status set_offload(orth_importer *x)
 {
@@ -233,6 +251,24 @@ static orth_status set_sharding(orth_importer *x)
             return orth_import_set_int(x, p->place, "parallel.zero", stage);
     return p ? ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are no_shard, optim, optim_grads and optim_grads_params", p->place, ORTH_SHOWN(p->value))
              : ORTH_OK;
+}
+
+/* What NeMo shards: FSDP all or all but the weights, otherwise its optimizer by its name. */
+static orth_status set_sharding_of_nemo(orth_importer *x)
+{
+    static const char *const distributed[] = {"distributed_fused_adam", "mcore_distributed_optim"};
+    const orth_import_pair *fsdp = orth_import_find(x, ORTH_PART_fsdp), *shards = orth_import_find(x, ORTH_PART_fsdp_shards);
+    const orth_import_pair *optim = orth_import_find(x, ORTH_PART_nemo_optim);
+    if (is_true(fsdp)) {
+        if (optim)
+            orth_import_unused(x, optim->place, "model.fsdp says what is sharded");
+        return orth_import_set(x, shards ? shards->place : fsdp->place, "parallel.zero", shards && strcmp(shards->value, "grad") == 0 ? "2" : "3");
+    }
+    if (shards)
+        orth_import_unused(x, shards->place, "model.fsdp is not true");
+    if (optim)
+        return orth_import_set(x, optim->place, "parallel.zero", is_word(optim, distributed, ORTH_COUNT(distributed)) ? "1" : "0");
+    return fsdp ? orth_import_set(x, fsdp->place, "parallel.zero", "0") : ORTH_OK;
 }
 
 /* FSDP shards over the ranks of a machine and has a replica on each; on one machine over all. */
@@ -680,7 +716,7 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_products, set_offload, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_hybrid, set_mics, set_shards, set_whole,
+        set_precision, set_amp_o2, set_products, set_offload, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_hybrid, set_mics, set_shards, set_whole,
         set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, set_model};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
