@@ -9,24 +9,11 @@
 #include "base/files.h"
 #include "plan/cases_impl.h"
 
-
 /* ---- reading ---- */
-
-static double number(const json_t *o, const char *key, double missing)
-{
-    const json_t *v = json_object_get(o, key);
-    return json_is_number(v) ? json_number_value(v) : missing;
-}
-
-static const char *word(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
 
 static bool mentions(const json_t *c, const char *name)
 {
-    const char *const texts[] = {word(c, "id"), word(c, "family"), word(c, "precision"), word(json_object_get(c, "source"), "name")};
+    const char *const texts[] = {case_word(c, "id"), case_word(c, "family"), case_word(c, "precision"), case_word(json_object_get(c, "source"), "name")};
     for (int i = 0; i < ORTH_COUNT(texts); i++)
         for (const char *t = texts[i]; *t; t++) {
             size_t n = 0;
@@ -50,7 +37,7 @@ static const char *system_of(const json_t *c)
     for (int i = 0; i < ORTH_COUNT(known); i++)
         if (mentions(c, known[i].name))
             return known[i].system;
-    return number(json_object_get(c, "layout"), "zero_stage", 0) >= 3 ? "eager" : "megatron";
+    return case_number(json_object_get(c, "layout"), "zero_stage", 0) >= 3 ? "eager" : "megatron";
 }
 
 static orth_again recompute_of(const char *s)
@@ -71,14 +58,14 @@ static void read_model(const json_t *m, orth_job *j)
     orth_model_config *c = &j->model;
     const bool gated = json_is_true(json_object_get(m, "glu"));
     orth_model_config_defaults(gated ? ORTH_FAMILY_LLAMA : ORTH_FAMILY_GPT2, c);
-    c->layers = (int64_t)number(m, "layers", 0);
-    c->hidden = (int64_t)number(m, "hidden", 0);
-    c->heads = (int64_t)number(m, "heads", 0);
-    c->kv_heads = (int64_t)number(m, "kv_heads", (double)c->heads);
-    c->head_dim = (int64_t)number(m, "head_dim", 0);
-    c->ffn = (int64_t)number(m, "ffn", 0);
-    c->vocab = (int64_t)number(m, "vocab", 0);
-    j->seq_len = c->max_seq = (int64_t)number(m, "seq", 0);
+    c->layers = (int64_t)case_number(m, "layers", 0);
+    c->hidden = (int64_t)case_number(m, "hidden", 0);
+    c->heads = (int64_t)case_number(m, "heads", 0);
+    c->kv_heads = (int64_t)case_number(m, "kv_heads", (double)c->heads);
+    c->head_dim = (int64_t)case_number(m, "head_dim", 0);
+    c->ffn = (int64_t)case_number(m, "ffn", 0);
+    c->vocab = (int64_t)case_number(m, "vocab", 0);
+    j->seq_len = c->max_seq = (int64_t)case_number(m, "seq", 0);
     c->tied = json_is_true(json_object_get(m, "tied_embeddings"));
     orth_model_config_complete(c);
 }
@@ -86,27 +73,27 @@ static void read_model(const json_t *m, orth_job *j)
 /* newer: a device whose software hides tensor-parallel calls unless the case says otherwise. */
 static void read_layout(const json_t *l, bool newer, orth_job *j)
 {
-    j->tp = (int32_t)number(l, "tp", 1);
-    j->pp = (int32_t)number(l, "pp", 1);
-    j->chunks = (int32_t)number(l, "vpp", 1);
-    j->dp = (int32_t)number(l, "dp", 1);
-    j->cp = (int32_t)number(l, "cp", 1);
-    j->zero = (int32_t)number(l, "zero_stage", 0);
+    j->tp = (int32_t)case_number(l, "tp", 1);
+    j->pp = (int32_t)case_number(l, "pp", 1);
+    j->chunks = (int32_t)case_number(l, "vpp", 1);
+    j->dp = (int32_t)case_number(l, "dp", 1);
+    j->cp = (int32_t)case_number(l, "cp", 1);
+    j->zero = (int32_t)case_number(l, "zero_stage", 0);
     j->sequence_parallel = j->tp > 1 && json_is_true(json_object_get(l, "sequence_parallel"));
     j->hybrid_shards = json_is_true(json_object_get(l, "hsdp"));
     const json_t *hides = json_object_get(l, "tp_overlap");
     j->hides_calls = json_is_true(hides) || (j->sequence_parallel && !json_is_false(hides) && newer);
     const json_t *flash = json_object_get(l, "flash_attention");
     j->fused_attention = json_is_true(flash) || json_is_string(flash);
-    j->offload_optimizer = strcmp(word(l, "offload"), "optimizer") == 0;
-    j->recompute = recompute_of(word(l, "recompute"));
-    const char *s = word(l, "schedule");
+    j->offload_optimizer = strcmp(case_word(l, "offload"), "optimizer") == 0;
+    j->recompute = recompute_of(case_word(l, "recompute"));
+    const char *s = case_word(l, "schedule");
     j->schedule = strcmp(s, "zb-1p") == 0 ? "zb-h1" : strcmp(s, "zb-2p") == 0 ? "zb-2p" : j->chunks > 1 ? "interleaved" : "1f1b";
 }
 
 static void read_precision(const json_t *c, orth_job *j)
 {
-    const char *states = word(json_object_get(c, "layout"), "optimizer_state"), *p = word(c, "precision");
+    const char *states = case_word(json_object_get(c, "layout"), "optimizer_state"), *p = case_word(c, "precision");
     j->fp8 = strstr(p, "fp8") != NULL;
     const bool shards = strstr(p, "fp32 shards") || strstr(p, "fp32 master shards") || strstr(states, "fp32 params");
     /* Autocast: a 16-bit copy of each weight besides fp32 weights, gradients and moments. */
@@ -133,75 +120,16 @@ static double units_of(const char *gpu)
 
 static void read_hardware(const json_t *h, orth_hardware *out)
 {
-    *out = (orth_hardware){.device_memory_GiB = number(h, "mem_GiB", 80), .device_memory_GBps = number(h, "hbm_GBps", 2000),
-                           .device_memory_share = 0.85, .device_bf16_tflops = number(h, "peak_dense_bf16_TFLOPs", 100),
-                           .device_fp8_tflops = number(h, "peak_dense_fp8_TFLOPs", 0), .device_reserved_GiB = 1.5,
-                           .node_devices = number(h, "per_node", 8), .node_GBps = number(h, "intranode_GBps_per_gpu_unidir", 20),
+    *out = (orth_hardware){.device_memory_GiB = case_number(h, "mem_GiB", 80), .device_memory_GBps = case_number(h, "hbm_GBps", 2000),
+                           .device_memory_share = 0.85, .device_bf16_tflops = case_number(h, "peak_dense_bf16_TFLOPs", 100),
+                           .device_fp8_tflops = case_number(h, "peak_dense_fp8_TFLOPs", 0), .device_reserved_GiB = 1.5,
+                           .node_devices = case_number(h, "per_node", 8), .node_GBps = case_number(h, "intranode_GBps_per_gpu_unidir", 20),
                            .node_share = 0.8, .node_latency_us = 3, .network_share = 0.9, .network_latency_us = 10, .network_taper = 1,
                            .has_network = true};
     out->network_nics = out->node_devices;
-    out->network_GBps = number(h, "internode_GBps_per_gpu_unidir", 12.5);
-    out->device_units = units_of(word(h, "gpu"));
-    snprintf(out->device_name, sizeof out->device_name, "%s", word(h, "gpu"));
-}
-
-/* ---- what a case may say ---- */
-
-static orth_status check_numbers(orth_ctx *ctx, const char *path, const json_t *c, const char *object)
-{
-    const char *key;
-    json_t *v;
-    json_object_foreach(json_object_get(c, object), key, v) {
-        /* Without fp8 or sharding; a model without heads and the like is listed as impossible. */
-        const bool zero = strcmp(key, "zero_stage") == 0 || strcmp(key, "peak_dense_fp8_TFLOPs") == 0 || strcmp(object, "model") == 0;
-        const double x = json_number_value(v);
-        if (json_is_number(v) && !(x <= 1e9 && (zero ? x >= 0 : x > 0)))
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': %s.%s=%.9g: must be %s, and at most 1e9", path, word(c, "id"), object, key, x,
-                             zero ? "0 or more" : "more than 0");
-    }
-    return ORTH_OK;
-}
-
-/* A count that is no whole number, or is text, would be read as another. */
-static orth_status check_counts(orth_ctx *ctx, const char *path, const json_t *c)
-{
-    static const char *const counts[] = {"tp", "pp", "vpp", "dp", "cp", "zero_stage", "micro_batch"};
-    const json_t *l = json_object_get(c, "layout");
-    for (int i = 0; i < ORTH_COUNT(counts); i++) {
-        const json_t *v = json_object_get(l, counts[i]);
-        if (json_is_string(v))
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.%s is text: must be a number", path, word(c, "id"), counts[i]);
-        if (json_is_number(v) && json_number_value(v) != floor(json_number_value(v)))
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.%s=%.9g: must be a whole number", path, word(c, "id"), counts[i], json_number_value(v));
-    }
-    if (number(l, "zero_stage", 0) > 3)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.zero_stage=%.9g: must be 0, 1, 2 or 3", path, word(c, "id"), number(l, "zero_stage", 0));
-    if (number(l, "vpp", 1) > 1 && number(l, "pp", 1) == 1)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.vpp=%.9g needs layout.pp above 1", path, word(c, "id"), number(l, "vpp", 1));
-    return ORTH_OK;
-}
-
-/* What contradicts itself would be predicted as something else than it says. */
-static orth_status check_case(orth_ctx *ctx, const char *path, const json_t *c)
-{
-    static const char *const objects[] = {"model", "layout", "hardware"};
-    for (int i = 0; i < ORTH_COUNT(objects); i++) {
-        if (!json_is_object(json_object_get(c, objects[i])))
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': %s is missing: model, hardware and layout must be objects", path, word(c, "id"), objects[i]);
-        ORTH_TRY(check_numbers(ctx, path, c, objects[i]));
-    }
-    ORTH_TRY(check_counts(ctx, path, c));
-    const json_t *l = json_object_get(c, "layout");
-    const double dp = number(l, "dp", 1), ranks = dp * number(l, "tp", 1) * number(l, "pp", 1) * number(l, "cp", 1);
-    const double count = number(json_object_get(c, "hardware"), "count", ranks);
-    const double batch = number(l, "global_batch_seqs", 0), each = dp * number(l, "micro_batch", 1);
-    if (count != ranks)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': hardware.count=%.9g: must be the %.9g ranks of the layout (dp * tp * pp * cp)", path,
-                         word(c, "id"), count, ranks);
-    if (fmod(batch, each) != 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.global_batch_seqs=%.9g: must be a multiple of micro_batch * dp = %.9g", path,
-                         word(c, "id"), batch, each);
-    return ORTH_OK;
+    out->network_GBps = case_number(h, "internode_GBps_per_gpu_unidir", 12.5);
+    out->device_units = units_of(case_word(h, "gpu"));
+    snprintf(out->device_name, sizeof out->device_name, "%s", case_word(h, "gpu"));
 }
 
 /* ---- predicting ---- */
@@ -255,9 +183,9 @@ static orth_status try_one(orth_ctx *ctx, orth_case *x, const orth_software *sof
 /* With what is given, or what is fastest among those that fit; if none does, the least. */
 static orth_status choose(orth_ctx *ctx, orth_case *x, const orth_software *software, const json_t *layout)
 {
-    const double global = number(layout, "global_batch_seqs", 0);
-    const int64_t given = (int64_t)number(layout, "micro_batch", 0);
-    const int32_t chunks = (int32_t)number(layout, "vpp", 0), most = chunks ? chunks : x->job.pp > 1 ? 8 : 1;
+    const double global = case_number(layout, "global_batch_seqs", 0);
+    const int64_t given = (int64_t)case_number(layout, "micro_batch", 0);
+    const int32_t chunks = (int32_t)case_number(layout, "vpp", 0), most = chunks ? chunks : x->job.pp > 1 ? 8 : 1;
     bool any = false;
     for (int64_t b = given ? given : 1; b <= (given ? given : 16); b *= 2)
         for (int32_t v = chunks ? chunks : 1; v <= most; v++)
@@ -280,7 +208,7 @@ static void judge_claim(orth_case *x)
 static orth_status predict(orth_ctx *ctx, orth_case *x, const orth_software *software)
 {
     const json_t *m = json_object_get(x->c, "model"), *l = json_object_get(x->c, "layout"), *h = json_object_get(x->c, "hardware");
-    if (strcmp(word(m, "arch"), "moe") == 0) {
+    if (strcmp(case_word(m, "arch"), "moe") == 0) {
         say(x, "a mixture of experts: not supported by this version");
         return ORTH_OK;
     }
@@ -320,10 +248,10 @@ static orth_status predict(orth_ctx *ctx, orth_case *x, const orth_software *sof
     const double peak = 1e12 * x->hardware.device_bf16_tflops * x->devices * x->e.step_s;
     x->mfu = (x->e.flops + square) / peak;
     x->hfu = (x->e.hardware_flops + square) / peak;
-    const double measured = number(json_object_get(x->c, "derived"), "tokens_per_s_per_gpu", NAN);
+    const double measured = case_number(json_object_get(x->c, "derived"), "tokens_per_s_per_gpu", NAN);
     x->tokens_per_s = measured;
-    x->peak_GiB = number(json_object_get(x->c, "measured"), "peak_mem_GiB", NAN);
-    x->mfu_points = number(json_object_get(x->c, "derived"), "mfu_vs_bf16_peak_pct", NAN);
+    x->peak_GiB = case_number(json_object_get(x->c, "measured"), "peak_mem_GiB", NAN);
+    x->mfu_points = case_number(json_object_get(x->c, "derived"), "mfu_vs_bf16_peak_pct", NAN);
     x->error = measured / x->speed - 1;
     judge_claim(x);
     return ORTH_OK;
@@ -339,10 +267,10 @@ static orth_status predict_all(orth_ctx *ctx, const char *path, const json_t *ro
     orth_status s = list && room ? ORTH_OK : ORTH_ERR_NOMEM;
     for (int i = 0; s == ORTH_OK && i < n; i++) {
         const json_t *c = json_array_get(root, (size_t)i);
-        list[i] = (orth_case){.c = c, .id = word(c, "id"), .family = word(c, "family"), .tier = word(c, "time_tier"), .group = word(c, "group"),
-                              .memory_class = word(c, "memory_class"), .tokens_per_s = NAN, .peak_GiB = NAN, .error = NAN, .mfu_points = NAN,
+        list[i] = (orth_case){.c = c, .id = case_word(c, "id"), .family = case_word(c, "family"), .tier = case_word(c, "time_tier"), .group = case_word(c, "group"),
+                              .memory_class = case_word(c, "memory_class"), .tokens_per_s = NAN, .peak_GiB = NAN, .error = NAN, .mfu_points = NAN,
                               .ran_out = json_is_true(json_object_get(json_object_get(c, "measured"), "oom"))};
-        s = check_case(ctx, path, c);
+        s = case_check(ctx, path, c);
         if (s == ORTH_OK)
             s = predict(ctx, &list[i], software);
     }

@@ -22,6 +22,12 @@ typedef struct {
     char claim[96];        /* why what was measured cannot be; empty: it can */
 } orth_case;
 
+/* A number of an object, or `missing` where there is none; a word, or "". */
+double case_number(const json_t *o, const char *key, double missing);
+const char *case_word(const json_t *o, const char *key);
+/* ORTH_ERR_ARG with file, case, key and rule for what cannot be or contradicts itself. */
+orth_status case_check(orth_ctx *ctx, const char *path, const json_t *c);
+
 /* Of absolute values. */
 typedef struct {
     int n;
