@@ -233,6 +233,34 @@ TEST(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused)
     test_ctx_free(ctx);
 }
 
+/* A good case with `bad` for `good`. */
+static void with_another(const char *good, const char *bad, char text[2048])
+{
+    static const char whole[] = "[" CASE(MODEL("gpt", "12"), "") "]";
+    const char *at = strstr(whole, good);
+    snprintf(text, 2048, "%.*s%s%s", (int)(at - whole), whole, bad, at + strlen(good));
+}
+
+/* Of the global batch, the micro-batch and the accumulation steps two say the third. */
+TEST(accumulation_steps_say_what_micro_batch_and_global_batch_leave_out)
+{
+    static const char *const same[] = {"\"micro_batch\": 4, \"global_batch_seqs\": 96, \"grad_accum\": 3", "\"micro_batch\": null, \"global_batch_seqs\": 96, \"grad_accum\": 3",
+                                       "\"micro_batch\": 4, \"global_batch_seqs\": null, \"grad_accum\": 3"};
+    static const char given[] = "\"micro_batch\": 2, \"global_batch_seqs\": 16";
+    orth_ctx *ctx = test_ctx(1);
+    char text[2048], *want, *got;
+    with_another(given, "\"micro_batch\": 4, \"global_batch_seqs\": 96", text);
+    CHECK_OK(ctx, published_predict(ctx, text, true, &want));
+    for (int i = 0; i < ORTH_COUNT(same); i++) {
+        with_another(given, same[i], text);
+        CHECK_OK(ctx, published_predict(ctx, text, true, &got));
+        assert_string_equal(got, want);
+        orth_mem_free(ctx, got);
+    }
+    orth_mem_free(ctx, want);
+    test_ctx_free(ctx);
+}
+
 /* One value of a good case is replaced. */
 TEST(a_case_that_is_absurd_or_contradicts_itself_is_refused_with_file_case_key_and_rule)
 {
@@ -245,13 +273,34 @@ TEST(a_case_that_is_absurd_or_contradicts_itself_is_refused_with_file_case_key_a
                  {"\"micro_batch\": 2", "\"micro_batch\": 2, \"vpp\": 5", "layout.vpp=5 needs layout.pp above 1"},
                  {"\"zero_stage\": 1", "\"zero_stage\": 9", "layout.zero_stage=9: must be 0, 1, 2 or 3"},
                  {"\"cp\": 1", "\"cp\": 1.5", "layout.cp=1.5: must be a whole number"},
-                 {"\"cp\": 1", "\"cp\": \"4\"", "layout.cp is text: must be a number"}};
+                 {"\"cp\": 1", "\"cp\": \"4\"", "layout.cp=\"4\": must be a whole number"},
+                 {"\"cp\": 1", "\"cp\": true", "layout.cp=true: must be a whole number"},
+                 {"\"cp\": 1", "\"cp\": [1]", "layout.cp=a list: must be a whole number"},
+                 {"\"zero_stage\": 1", "\"zero_stage\": true", "layout.zero_stage=true: must be a whole number"},
+                 {"\"cp\": 1", "\"recompute\": \"Full\"",
+                  "case 'a': layout.recompute=\"Full\": must be one of none, full, selective, selective-op, selective-block, gelu"},
+                 {"\"cp\": 1", "\"recompute\": true", "layout.recompute=true: must be one of none, full"},
+                 {"\"cp\": 1", "\"schedule\": \"foo\"", "layout.schedule=\"foo\": must be one of 1f1b, 1f1b-interleaved, interleaved, zb-1p, zb-2p"},
+                 {"\"cp\": 1", "\"offload\": \"foo\"", "layout.offload=\"foo\": must be one of none, optimizer"},
+                 {"\"cp\": 1", "\"optimizer_state\": \"foo\"", "layout.optimizer_state=\"foo\": must be text with one of adam-mixed, fp32 params, bf16 adam"},
+                 {"\"cp\": 1", "\"sequence_parallel\": \"nan\"", "layout.sequence_parallel=\"nan\": must be true or false"},
+                 {"\"flash_attention\": true", "\"flash_attention\": \"yes\"", "layout.flash_attention=\"yes\": must be true, false or one of v1, v2, v3"},
+                 {"\"global_batch_seqs\": 16", "\"global_batch_seqs\": \"x\"", "layout.global_batch_seqs=\"x\": must be a whole number"},
+                 {"\"global_batch_seqs\": 16", "\"global_batch_seqs\": 16, \"grad_accum\": 3",
+                  "layout.grad_accum=3: micro_batch * dp * grad_accum is 48, and must be global_batch_seqs=16"},
+                 {"\"micro_batch\": 2", "\"grad_accum\": 3", "layout.global_batch_seqs=16: must be a multiple of grad_accum * dp = 24"},
+                 {"\"arch\": \"gpt\"", "\"arch\": \"x\"", "model.arch=\"x\": must be one of gpt, llama, moe"},
+                 {"\"layers\": 12", "\"layers\": 12.5", "model.layers=12.5: must be a whole number"},
+                 {"\"glu\": false", "\"glu\": \"no\"", "model.glu=\"no\": must be true or false"},
+                 {"\"glu\": false", "\"tied_embeddings\": 1", "model.tied_embeddings=1: must be true or false"},
+                 {"\"gpu\": \"A100-SXM4-80GB\"", "\"gpu\": 5", "hardware.gpu=5: must be text"},
+                 {"\"peak_dense_bf16_TFLOPs\": 312, ", "", "case 'a': hardware.peak_dense_bf16_TFLOPs is missing"},
+                 {"\"peak_dense_bf16_TFLOPs\": 312", "\"peak_dense_bf16_TFLOPs\": null", "hardware.peak_dense_bf16_TFLOPs is missing"},
+                 {"\"precision\": \"bf16\"", "\"precision\": 16", ": case 'a': precision=16: must be text"}};
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(wrong); i++) {
-        static const char good[] = "[" CASE(MODEL("gpt", "12"), "") "]";
-        const char *at = strstr(good, wrong[i].good);
         char text[2048], *out;
-        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - good), good, wrong[i].bad, at + strlen(wrong[i].good));
+        with_another(wrong[i].good, wrong[i].bad, text);
         CHECK_FAILS(ctx, ORTH_ERR_ARG, wrong[i].says, published_predict(ctx, text, false, &out));
     }
     test_ctx_free(ctx);
@@ -401,6 +450,7 @@ int main(void)
         cmocka_unit_test(a_prediction_reads_nothing_that_was_measured),
         cmocka_unit_test(the_errors_beside_estimates_are_those_of_the_newest_report),
         cmocka_unit_test(a_case_that_is_absurd_or_contradicts_itself_is_refused_with_file_case_key_and_rule),
+        cmocka_unit_test(accumulation_steps_say_what_micro_batch_and_global_batch_leave_out),
         cmocka_unit_test(scores_of_predictions_are_those_of_their_definitions),
         cmocka_unit_test(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused),
         cmocka_unit_test(the_published_runs_of_the_repository_are_predicted_within_the_errors_that_are_promised),

@@ -152,12 +152,25 @@ static bool fits(const orth_case *x, const orth_estimate *e)
     return 1.05 * e->peak_bytes / 0x1p30 + x->hardware.device_reserved_GiB <= x->hardware.device_memory_GiB;
 }
 
+/* Micro-batches of b sequences in a step of a rank. Of what is not given one is taken. */
+static double micro_batches(const json_t *layout, int32_t dp, int64_t b)
+{
+    const double global = case_number(layout, "global_batch_seqs", 0);
+    return case_number(layout, "grad_accum", global > 0 ? global / ((double)dp * (double)b) : 1);
+}
+
+/* 0: it is chosen. */
+static int64_t micro_batch_given(const json_t *layout)
+{
+    const double global = case_number(layout, "global_batch_seqs", 0), accum = case_number(layout, "grad_accum", 0);
+    return (int64_t)case_number(layout, "micro_batch", accum > 0 ? global / (case_number(layout, "dp", 1) * accum) : 0);
+}
+
 /* One micro-batch and number of chunks. *any: one was tried before; the first is kept until a better one comes. */
-static orth_status try_one(orth_ctx *ctx, orth_case *x, const orth_software *software, int64_t b, int32_t chunks, double global, bool *any)
+static orth_status try_one(orth_ctx *ctx, orth_case *x, const orth_software *software, int64_t b, int32_t chunks, double batches, bool *any)
 {
     orth_estimate e;
     orth_job *j = &x->job;
-    const double batches = global > 0 ? global / ((double)j->dp * (double)b) : 1;
     j->micro_batch = b;
     j->num_micro_batches = (int64_t)fmax(1, floor(batches + 0.5));
     j->chunks = chunks;
@@ -183,14 +196,13 @@ static orth_status try_one(orth_ctx *ctx, orth_case *x, const orth_software *sof
 /* With what is given, or what is fastest among those that fit; if none does, the least. */
 static orth_status choose(orth_ctx *ctx, orth_case *x, const orth_software *software, const json_t *layout)
 {
-    const double global = case_number(layout, "global_batch_seqs", 0);
-    const int64_t given = (int64_t)case_number(layout, "micro_batch", 0);
+    const int64_t given = micro_batch_given(layout);
     const int32_t chunks = (int32_t)case_number(layout, "vpp", 0), most = chunks ? chunks : x->job.pp > 1 ? 8 : 1;
     bool any = false;
     for (int64_t b = given ? given : 1; b <= (given ? given : 16); b *= 2)
         for (int32_t v = chunks ? chunks : 1; v <= most; v++)
             if (v == 1 || chunks || x->job.model.layers % (v * x->job.pp) == 0)
-                ORTH_TRY(try_one(ctx, x, software, b, v, global, &any));
+                ORTH_TRY(try_one(ctx, x, software, b, v, micro_batches(layout, x->job.dp, b), &any));
     return ORTH_OK;
 }
 

@@ -16,6 +16,143 @@ const char *case_word(const json_t *o, const char *key)
     return s ? s : "";
 }
 
+/* ---- kinds of values ---- */
+
+typedef enum {
+    FIELD_COUNT,    /* a whole number */
+    FIELD_NUMBER,
+    FIELD_FLAG,     /* true or false */
+    FIELD_TEXT,
+    FIELD_WORD,     /* one of `words` */
+    FIELD_PHRASE,   /* text with one of `words` in it */
+    FIELD_VERSION,  /* true, false or one of `words` */
+    FIELD_OBJECT,
+} field_kind;
+
+typedef struct {
+    const char *object, *key;   /* object "": of the case itself */
+    field_kind kind;
+    const char *words[8];
+} field;
+
+/* All that is read. Each may be null, which says that the source does not say, unless a rule below wants it. */
+static const field fields[] = {
+    {"", "id", FIELD_TEXT},
+    {"", "family", FIELD_TEXT},
+    {"", "group", FIELD_TEXT},
+    {"", "time_tier", FIELD_TEXT},
+    {"", "memory_class", FIELD_TEXT},
+    {"", "precision", FIELD_TEXT},
+    {"", "source", FIELD_OBJECT},
+    {"", "measured", FIELD_OBJECT},
+    {"", "derived", FIELD_OBJECT},
+    {"source", "name", FIELD_TEXT},
+    {"model", "arch", FIELD_WORD, {"gpt", "llama", "moe"}},
+    {"model", "layers", FIELD_COUNT},
+    {"model", "hidden", FIELD_COUNT},
+    {"model", "heads", FIELD_COUNT},
+    {"model", "kv_heads", FIELD_COUNT},
+    {"model", "head_dim", FIELD_COUNT},
+    {"model", "ffn", FIELD_COUNT},
+    {"model", "glu", FIELD_FLAG},
+    {"model", "vocab", FIELD_COUNT},
+    {"model", "tied_embeddings", FIELD_FLAG},
+    {"model", "seq", FIELD_COUNT},
+    {"hardware", "gpu", FIELD_TEXT},
+    {"hardware", "mem_GiB", FIELD_NUMBER},
+    {"hardware", "peak_dense_bf16_TFLOPs", FIELD_NUMBER},
+    {"hardware", "peak_dense_fp8_TFLOPs", FIELD_NUMBER},
+    {"hardware", "hbm_GBps", FIELD_NUMBER},
+    {"hardware", "per_node", FIELD_COUNT},
+    {"hardware", "intranode_GBps_per_gpu_unidir", FIELD_NUMBER},
+    {"hardware", "internode_GBps_per_gpu_unidir", FIELD_NUMBER},
+    {"hardware", "count", FIELD_COUNT},
+    {"layout", "tp", FIELD_COUNT},
+    {"layout", "pp", FIELD_COUNT},
+    {"layout", "vpp", FIELD_COUNT},
+    {"layout", "dp", FIELD_COUNT},
+    {"layout", "cp", FIELD_COUNT},
+    {"layout", "zero_stage", FIELD_COUNT},
+    {"layout", "sequence_parallel", FIELD_FLAG},
+    {"layout", "micro_batch", FIELD_COUNT},
+    {"layout", "global_batch_seqs", FIELD_COUNT},
+    {"layout", "grad_accum", FIELD_COUNT},
+    {"layout", "recompute", FIELD_WORD, {"none", "full", "selective", "selective-op", "selective-block", "gelu"}},
+    {"layout", "flash_attention", FIELD_VERSION, {"v1", "v2", "v3"}},
+    {"layout", "schedule", FIELD_WORD, {"1f1b", "1f1b-interleaved", "interleaved", "zb-1p", "zb-2p"}},
+    {"layout", "offload", FIELD_WORD, {"none", "optimizer"}},
+    {"layout", "optimizer_state", FIELD_PHRASE, {"adam-mixed", "fp32 params", "bf16 adam"}},
+    {"layout", "tp_overlap", FIELD_FLAG},
+    {"layout", "hsdp", FIELD_FLAG},
+    {"measured", "peak_mem_GiB", FIELD_NUMBER},
+    {"measured", "oom", FIELD_FLAG},
+    {"derived", "tokens_per_s_per_gpu", FIELD_NUMBER},
+    {"derived", "mfu_vs_bf16_peak_pct", FIELD_NUMBER},
+};
+
+static bool has_word(const field *f, const char *text)
+{
+    for (int i = 0; i < ORTH_COUNT(f->words) && text && f->words[i]; i++)
+        if (f->kind == FIELD_PHRASE ? strstr(text, f->words[i]) != NULL : strcmp(text, f->words[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool is_of_kind(const field *f, const json_t *v)
+{
+    switch (f->kind) {
+    case FIELD_COUNT: return json_is_number(v) && json_number_value(v) == floor(json_number_value(v));
+    case FIELD_NUMBER: return json_is_number(v);
+    case FIELD_FLAG: return json_is_boolean(v);
+    case FIELD_TEXT: return json_is_string(v);
+    case FIELD_WORD:
+    case FIELD_PHRASE: return has_word(f, json_string_value(v));
+    case FIELD_VERSION: return json_is_boolean(v) || has_word(f, json_string_value(v));
+    case FIELD_OBJECT: return json_is_object(v);
+    }
+    return false;
+}
+
+/* "must be ...", with the words that there are. */
+static void describe_rule(const field *f, char *out, size_t size)
+{
+    static const char *const rules[] = {[FIELD_COUNT] = "a whole number", [FIELD_NUMBER] = "a number", [FIELD_FLAG] = "true or false", [FIELD_TEXT] = "text",
+                                        [FIELD_WORD] = "one of ", [FIELD_PHRASE] = "text with one of ", [FIELD_VERSION] = "true, false or one of ",
+                                        [FIELD_OBJECT] = "an object"};
+    size_t at = (size_t)snprintf(out, size, "%s", rules[f->kind]);
+    for (int i = 0; i < ORTH_COUNT(f->words) && f->words[i] && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%s", i > 0 ? ", " : "", f->words[i]);
+}
+
+static void show_value(const json_t *v, char *out, size_t size)
+{
+    if (json_is_string(v))
+        snprintf(out, size, "\"%.60s\"", ORTH_SHOWN(json_string_value(v)));
+    else if (json_is_number(v))
+        snprintf(out, size, "%.9g", json_number_value(v));
+    else
+        snprintf(out, size, "%s", json_is_boolean(v) ? json_is_true(v) ? "true" : "false" : json_is_array(v) ? "a list" : "an object");
+}
+
+/* A value of another kind, or a word that there is not, would be read as none. */
+static orth_status check_kinds(orth_ctx *ctx, const char *path, const json_t *c)
+{
+    for (int i = 0; i < ORTH_COUNT(fields); i++) {
+        const field *f = &fields[i];
+        const json_t *v = json_object_get(*f->object ? json_object_get(c, f->object) : c, f->key);
+        char rule[128], value[96];
+        if (!v || json_is_null(v) || is_of_kind(f, v))
+            continue;
+        describe_rule(f, rule, sizeof rule);
+        show_value(v, value, sizeof value);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': %s%s%s=%s: must be %s", path, case_word(c, "id"), f->object, *f->object ? "." : "", f->key, value,
+                         rule);
+    }
+    return ORTH_OK;
+}
+
+/* ---- numbers ---- */
+
 static orth_status check_numbers(orth_ctx *ctx, const char *path, const json_t *c, const char *object)
 {
     const char *key;
@@ -31,18 +168,9 @@ static orth_status check_numbers(orth_ctx *ctx, const char *path, const json_t *
     return ORTH_OK;
 }
 
-/* A count that is no whole number, or is text, would be read as another. */
-static orth_status check_counts(orth_ctx *ctx, const char *path, const json_t *c)
+static orth_status check_layout(orth_ctx *ctx, const char *path, const json_t *c)
 {
-    static const char *const counts[] = {"tp", "pp", "vpp", "dp", "cp", "zero_stage", "micro_batch"};
     const json_t *l = json_object_get(c, "layout");
-    for (int i = 0; i < ORTH_COUNT(counts); i++) {
-        const json_t *v = json_object_get(l, counts[i]);
-        if (json_is_string(v))
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.%s is text: must be a number", path, case_word(c, "id"), counts[i]);
-        if (json_is_number(v) && json_number_value(v) != floor(json_number_value(v)))
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.%s=%.9g: must be a whole number", path, case_word(c, "id"), counts[i], json_number_value(v));
-    }
     if (case_number(l, "zero_stage", 0) > 3)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.zero_stage=%.9g: must be 0, 1, 2 or 3", path, case_word(c, "id"), case_number(l, "zero_stage", 0));
     if (case_number(l, "vpp", 1) > 1 && case_number(l, "pp", 1) == 1)
@@ -50,25 +178,40 @@ static orth_status check_counts(orth_ctx *ctx, const char *path, const json_t *c
     return ORTH_OK;
 }
 
+/* global_batch_seqs = micro_batch * dp * grad_accum: any of the three may be left out. */
+static orth_status check_batch(orth_ctx *ctx, const char *path, const json_t *c)
+{
+    const json_t *l = json_object_get(c, "layout");
+    const double micro = case_number(l, "micro_batch", 0), accum = case_number(l, "grad_accum", 0), batch = case_number(l, "global_batch_seqs", 0);
+    const double each = case_number(l, "dp", 1) * fmax(micro, 1) * fmax(accum, 1);
+    if (micro > 0 && accum > 0 && batch > 0 && batch != each)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.grad_accum=%.9g: micro_batch * dp * grad_accum is %.9g, and must be global_batch_seqs=%.9g", path,
+                         case_word(c, "id"), accum, each, batch);
+    if (fmod(batch, each) != 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.global_batch_seqs=%.9g: must be a multiple of %s * dp = %.9g", path, case_word(c, "id"), batch,
+                         accum > 0 ? "grad_accum" : "micro_batch", each);
+    return ORTH_OK;
+}
+
 /* What contradicts itself would be predicted as something else than it says. */
 orth_status case_check(orth_ctx *ctx, const char *path, const json_t *c)
 {
     static const char *const objects[] = {"model", "layout", "hardware"};
-    for (int i = 0; i < ORTH_COUNT(objects); i++) {
+    for (int i = 0; i < ORTH_COUNT(objects); i++)
         if (!json_is_object(json_object_get(c, objects[i])))
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': %s is missing: model, hardware and layout must be objects", path, case_word(c, "id"), objects[i]);
+    ORTH_TRY(check_kinds(ctx, path, c));
+    for (int i = 0; i < ORTH_COUNT(objects); i++)
         ORTH_TRY(check_numbers(ctx, path, c, objects[i]));
-    }
-    ORTH_TRY(check_counts(ctx, path, c));
-    const json_t *l = json_object_get(c, "layout");
-    const double dp = case_number(l, "dp", 1), ranks = dp * case_number(l, "tp", 1) * case_number(l, "pp", 1) * case_number(l, "cp", 1);
-    const double count = case_number(json_object_get(c, "hardware"), "count", ranks);
-    const double batch = case_number(l, "global_batch_seqs", 0), each = dp * case_number(l, "micro_batch", 1);
+    ORTH_TRY(check_layout(ctx, path, c));
+    const json_t *l = json_object_get(c, "layout"), *h = json_object_get(c, "hardware");
+    const double ranks = case_number(l, "dp", 1) * case_number(l, "tp", 1) * case_number(l, "pp", 1) * case_number(l, "cp", 1);
+    const double count = case_number(h, "count", ranks);
+    if (!json_is_number(json_object_get(h, "peak_dense_bf16_TFLOPs")))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': hardware.peak_dense_bf16_TFLOPs is missing: no time follows without the peak of the device", path,
+                         case_word(c, "id"));
     if (count != ranks)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': hardware.count=%.9g: must be the %.9g ranks of the layout (dp * tp * pp * cp)", path,
                          case_word(c, "id"), count, ranks);
-    if (fmod(batch, each) != 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.global_batch_seqs=%.9g: must be a multiple of micro_batch * dp = %.9g", path,
-                         case_word(c, "id"), batch, each);
-    return ORTH_OK;
+    return check_batch(ctx, path, c);
 }
