@@ -257,10 +257,29 @@ static orth_status write_page(orth_ctx *ctx, const orth_cmd *cmd, const planning
     return s;
 }
 
+/* Many plans are an answer of their own, `flag`: neither what is written of one run nor another answer goes with it. */
+static orth_status check_alone(orth_ctx *ctx, const orth_cmd *cmd, const char *flag)
+{
+    static const char *const of_one_run[] = {"timeline", "html", "out", "require-fit", "peak"};
+    static const char *const answers[] = {"cases", "scaling", "fit", "ladder", "compare", "pareto"};
+    for (int i = 0; i < ORTH_COUNT(answers); i++)
+        if (strcmp(answers[i], flag) != 0 && orth_cmd_flag(cmd, answers[i]))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --%s and --%s: one at a time", flag, answers[i]);
+    for (int i = 0; i < ORTH_COUNT(of_one_run); i++)
+        if (orth_cmd_flag(cmd, of_one_run[i]))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --%s is for one run, --%s plans many", of_one_run[i], flag);
+    return ORTH_OK;
+}
+
 static orth_status plan_cases(orth_ctx *ctx, const orth_cmd *cmd)
 {
+    static const char *const of_runs[] = {"cluster", "limit", "model", "deepspeed", "accelerate", "megatron", "nemo"};
     orth_software software;
     char *text = NULL;
+    ORTH_TRY(check_alone(ctx, cmd, "cases"));
+    for (int i = 0; i < ORTH_COUNT(of_runs); i++)
+        if (orth_cmd_flag(cmd, of_runs[i]))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --%s is not read with --cases, whose file says all of its runs", of_runs[i]);
     ORTH_TRY(orth_software_load(ctx, &software, orth_cmd_flag(cmd, "software")));
     ORTH_TRY(orth_cases_predict(ctx, orth_cmd_flag(cmd, "cases"), &software, orth_cmd_flag(cmd, "json") != NULL, &text));
     print(ctx, text);
@@ -272,8 +291,7 @@ static orth_status compare(orth_ctx *ctx, const orth_cmd *cmd)
     const char *words[ORTH_COMPARE_MAX_KEYS + 1], *word;
     int n = 0;
     char *text = NULL;
-    if (orth_cmd_flag(cmd, "timeline") || orth_cmd_flag(cmd, "require-fit") || orth_cmd_flag(cmd, "html") || orth_cmd_flag(cmd, "out"))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --timeline, --html, --out and --require-fit are for one run, --compare plans many");
+    ORTH_TRY(check_alone(ctx, cmd, "compare"));
     while (n < ORTH_COUNT(words) && (word = orth_cmd_compared(cmd, n)))
         words[n++] = word;
     ORTH_TRY(orth_compare(ctx, &cmd->config, orth_cmd_flag(cmd, "cluster"), words, n, orth_cmd_flag(cmd, "json") != NULL, &text));
@@ -341,15 +359,10 @@ static orth_status limited_config(orth_ctx *ctx, const orth_config *cfg, size_t 
 /* --fit and --ladder: many plans, an answer of their own. */
 static orth_status plan_to_fit(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    static const char *const others[] = {"timeline", "html", "out", "require-fit", "peak", "compare", "pareto"};
     orth_place_to_run where;
     size_t limit;
     char *text = NULL;
-    for (int i = 0; i < ORTH_COUNT(others); i++)
-        if (orth_cmd_flag(cmd, others[i]))
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --%s is about one run; --fit and --ladder plan many", others[i]);
-    if (orth_cmd_flag(cmd, "fit") && orth_cmd_flag(cmd, "ladder"))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --fit and --ladder: one at a time");
+    ORTH_TRY(check_alone(ctx, cmd, orth_cmd_flag(cmd, "fit") ? "fit" : "ladder"));
     ORTH_TRY(read_limit(ctx, cmd, &limit));
     orth_config cfg;
     ORTH_TRY(limited_config(ctx, &cmd->config, limit, &cfg));
@@ -371,11 +384,8 @@ static orth_status plan_to_fit(orth_ctx *ctx, const orth_cmd *cmd)
 
 static orth_status plan_scaling(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    static const char *const others[] = {"timeline", "html", "out", "require-fit", "peak", "compare", "pareto", "fit", "ladder", "limit"};
     orth_scaling scaling;
-    for (int i = 0; i < ORTH_COUNT(others); i++)
-        if (orth_cmd_flag(cmd, others[i]))
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --scaling and --%s: one at a time", others[i]);
+    ORTH_TRY(check_alone(ctx, cmd, "scaling"));
     ORTH_TRY(orth_scaling_find(ctx, &cmd->config, orth_cmd_flag(cmd, "cluster"), &scaling));
     char *text = orth_cmd_flag(cmd, "json") ? orth_scaling_json(ctx, &scaling) : orth_scaling_text(ctx, &scaling);
     const orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
@@ -465,8 +475,8 @@ static orth_status plan_run(orth_ctx *ctx, const orth_cmd *cmd)
     orth_step_detail detail;
     if (orth_cmd_flag(cmd, "html"))
         x.detail = &detail;
-    if (orth_cmd_flag(cmd, "pareto") && (x.timeline || x.detail || orth_cmd_flag(cmd, "require-fit")))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --timeline, --html and --require-fit are for one choice, --pareto lists many");
+    if (orth_cmd_flag(cmd, "pareto") && (x.timeline || x.detail || orth_cmd_flag(cmd, "require-fit") || orth_cmd_flag(cmd, "peak")))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --timeline, --html, --require-fit and --peak are for one choice, --pareto lists many");
     orth_status s = prepare(ctx, &x);
     if (s == ORTH_OK)
         s = orth_cmd_flag(cmd, "pareto") ? plan_pareto(ctx, &x, orth_cmd_flag(cmd, "json") != NULL) : plan_one(ctx, cmd, &x);
@@ -476,12 +486,13 @@ static orth_status plan_run(orth_ctx *ctx, const orth_cmd *cmd)
 
 static orth_status answer(orth_ctx *ctx, const orth_cmd *cmd)
 {
+    const bool to_fit = orth_cmd_flag(cmd, "fit") || orth_cmd_flag(cmd, "ladder");
+    if (orth_cmd_flag(cmd, "limit") && !to_fit)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --limit is for --fit and --ladder; memory.limit is the run's");
     if (orth_cmd_flag(cmd, "scaling"))
         return plan_scaling(ctx, cmd);
-    if (orth_cmd_flag(cmd, "fit") || orth_cmd_flag(cmd, "ladder"))
+    if (to_fit)
         return plan_to_fit(ctx, cmd);
-    if (orth_cmd_flag(cmd, "limit"))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --limit is for --fit and --ladder; memory.limit is the run's");
     return orth_cmd_flag(cmd, "compare") ? compare(ctx, cmd) : plan_run(ctx, cmd);
 }
 
