@@ -354,6 +354,14 @@ TEST(scaling_is_a_table_of_plans_with_more_and_fewer_ranks)
     assert_true(efficiency > 0.999999 * (four / 4 / alone) && efficiency < 1.000001 * (four / 4 / alone) && efficiency <= 1);
     assert_true(json_number_value(json_object_get(json_array_get(strong, 2), "step_s")) == json_number_value(json_object_get(third, "step_s")));
     json_decref(root);
+    /* a quarter of one rank is no run */
+    assert_int_equal(run("", "plan " SMALL "train.global_batch=24 --cluster=h100 --scaling --json", out, sizeof out), 0);
+    root = json_loads(out, 0, NULL);
+    assert_true(json_array_size(json_object_get(root, "weak")) == 3 && json_array_size(json_object_get(root, "strong")) == 3);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(json_object_get(root, "strong"), 0), "dp")), 1);
+    json_decref(root);
+    assert_int_equal(run("", "plan " SMALL "train.global_batch=24 --cluster=h100 --scaling", out, sizeof out), 0);
+    assert_null(strstr(out, "refused"));
     expect("plan " SMALL "train.global_batch=16 parallel.dp=4 --cluster=h100-8 --scaling", 2, "the layout has 4 ranks (parallel.dp * tp * pp * cp), --cluster has 8 devices");
     expect("plan " SMALL "parallel.tp=5 --cluster=h100-5 --scaling", 2, "tp=5 does not divide");
     expect("plan " SMALL "--scaling --ladder", 2, "plan: --scaling and --ladder: one at a time");

@@ -421,6 +421,10 @@ TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_coun
         {ORTH_TOOL_accelerate, "parallelism_config: {parallelism_config_tp_size: 1}\n", "is not used: one is none", NULL},
         {ORTH_TOOL_accelerate, "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, offload_param_device: cpu, offload_optimizer_device: cpu}\n",
          "deepspeed_config.offload_param_device is memory.offload_params=host", NULL},
+        {ORTH_TOOL_accelerate, "fsdp_config: {fsdp_forward_prefetch: true}\n", "fsdp_forward_prefetch is not used: comm.prefetch says how many blocks", NULL},
+        {ORTH_TOOL_accelerate, "fsdp_config: {fsdp_use_orig_params: true}\n", "fsdp_use_orig_params is not used: weights keep their names and shapes", NULL},
+        {ORTH_TOOL_accelerate, "compute_environment: LOCAL_MACHINE\n", "compute_environment is not used: no number depends on where", NULL},
+        {ORTH_TOOL_megatron, "--main-grads-dtype bf16", "main_grads_dtype is not used: gradients are summed in fp32", NULL},
         {ORTH_TOOL_accelerate, "fsdp_config: {fsdp_backward_prefetch: BACKWARD_POST}\n", "its value BACKWARD_POST is not known here", NULL},
     };
     orth_ctx *ctx = test_ctx(1);

@@ -185,12 +185,27 @@ bool orth_hardware_names_count(const char *word, size_t *stem)
     return !known_file(word, strlen(word)) && cut_count(word, stem, &count);
 }
 
+bool orth_hardware_is_name(const char *word)
+{
+    size_t n = strlen(word);
+    int64_t count;
+    if (!known_file(word, n))
+        cut_count(word, &n, &count);
+    return known_file(word, n) || ends_in(word, n, ".yaml") || ends_in(word, n, ".yml");
+}
+
+void orth_hardware_names(char *out, size_t size)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (const orth_hardware_file *f = orth_hardware_files(); f->name && at < size; f++)
+        at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", f->name);
+}
+
 static orth_status fail_unknown(orth_ctx *ctx, const char *word)
 {
-    char names[512] = "";
-    size_t at = 0;
-    for (const orth_hardware_file *f = orth_hardware_files(); f->name && at < sizeof names; f++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "", f->name);
+    char names[512];
+    orth_hardware_names(names, sizeof names);
     return ORTH_FAIL(ctx, ORTH_ERR_ARG, "cluster '%s' is not known: name a .yaml file, or one of %s, with a number of devices "
                      "as in %s-64", word, names, orth_hardware_files()->name);
 }

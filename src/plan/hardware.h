@@ -43,6 +43,12 @@ orth_status orth_hardware_find_kind(orth_ctx *ctx, orth_hardware *out, const cha
 /* Whether such a word says how many devices there are, as "h100-512" does. *stem: the length of what stands before, "h100". */
 bool orth_hardware_names_count(const char *word, size_t *stem);
 
+/* Whether a word, with or without a number of devices, is the name of a description that the program holds, or of a .yaml file. */
+bool orth_hardware_is_name(const char *word);
+
+/* The names of the descriptions that the program holds, with commas between. */
+void orth_hardware_names(char *out, size_t size);
+
 /* The descriptions that the program holds; NULL after the last. */
 typedef struct {
     const char *name, *text;  /* "h100", the text of configs/hardware/h100.yaml */

@@ -140,7 +140,11 @@ static orth_status load_hardware(orth_ctx *ctx, const reading *r, int i)
 {
     orth_device_group *g = &r->m->group[i];
     const char *place = r->written[i].place;
+    char names[512];
     bool mixed;
+    orth_hardware_names(names, sizeof names);
+    if (!orth_hardware_is_name(r->written[i].hardware))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: groups.%s.hardware=%s: must be a .yaml file, or one of %s", place, g->name, ORTH_SHOWN(r->written[i].hardware), names);
     ORTH_TRY(orth_hardware_find_kind(ctx, &g->own, r->written[i].hardware, &mixed));
     const bool counted = g->own.num_devices > 0, host = g->own.has_host;
     if (mixed || counted || host)

@@ -17,23 +17,15 @@ static orth_status set_int(orth_ctx *ctx, orth_config *cfg, const char *key, int
     return orth_config_set(ctx, cfg, "scaling", key, text);
 }
 
-/* Of `over` equal parts of the ranks, or of the batch, none is whole. */
-static orth_status refuse(orth_scaling_point *out, const orth_config *base, int64_t over)
-{
-    out->price = (orth_price){.refused = true};
-    snprintf(out->price.why, sizeof out->price.why, "1/%" PRId64 " of parallel.dp=%" PRId64 " or train.global_batch=%" PRId64 " is no whole number", over,
-             base->parallel_dp, base->train_global_batch);
-    return ORTH_OK;
-}
-
 static orth_status price_point(orth_ctx *ctx, const orth_config *base, orth_place_to_run *where, int k, bool weak, orth_scaling_point *out)
 {
     const int64_t times = factors[k].times, over = factors[k].over;
     orth_config cfg;
-    *out = (orth_scaling_point){.dp = base->parallel_dp * times / over,
-                                .global_batch = weak ? base->train_global_batch * times / over : base->train_global_batch};
+    *out = (orth_scaling_point){.price.refused = true};
     if (base->parallel_dp * times % over != 0 || (weak && base->train_global_batch * times % over != 0))
-        return refuse(out, base, over);
+        return ORTH_OK;
+    out->dp = base->parallel_dp * times / over;
+    out->global_batch = weak ? base->train_global_batch * times / over : base->train_global_batch;
     ORTH_TRY(orth_config_init(ctx, &cfg));
     orth_status s = orth_config_override(ctx, &cfg, base);
     if (s == ORTH_OK)
@@ -86,6 +78,8 @@ static void add_rows(orth_ctx *ctx, orth_text *t, const char *name, const orth_s
     for (int k = 0; k < ORTH_SCALING_POINTS; k++) {
         const orth_scaling_point *x = &points[k];
         const orth_price *p = &x->price;
+        if (x->dp == 0)
+            continue;
         if (p->refused)
             orth_text_addf(ctx, t, "%7s %5s %6" PRId64 " %13" PRId64 "  refused: %s\n", "", "", x->dp, x->global_batch, p->why);
         else
@@ -112,6 +106,8 @@ static void add_points(orth_json_out *j, const char *name, const orth_scaling_po
     orth_json_open(j, name, '[');
     for (int k = 0; k < ORTH_SCALING_POINTS; k++) {
         const orth_price *p = &points[k].price;
+        if (points[k].dp == 0)
+            continue;
         orth_json_open(j, NULL, '{');
         orth_json_print(j, "dp", "%" PRId64, points[k].dp);
         orth_json_print(j, "global_batch", "%" PRId64, points[k].global_batch);

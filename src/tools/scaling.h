@@ -4,11 +4,11 @@
 
 #include "tools/price.h"
 
-#define ORTH_SCALING_POINTS 5   /* parallel.dp times 1/4, 1/2, 1, 2, 4; those that are no whole numbers are refused */
+#define ORTH_SCALING_POINTS 5   /* parallel.dp times 1/4, 1/2, 1, 2, 4 */
 
 typedef struct {
-    int64_t dp, global_batch;
-    orth_price price;           /* refused: by a rule, or no such dp */
+    int64_t dp, global_batch;   /* dp 0: that part of the ranks, or of their batch, is no whole number; there is no such run, and no row */
+    orth_price price;           /* refused: by a rule, or there is no such run */
 } orth_scaling_point;
 
 typedef struct {
