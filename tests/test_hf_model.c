@@ -67,30 +67,48 @@ TEST(a_mixture_of_experts_and_an_unknown_kind_are_refused_by_name)
     test_ctx_free(ctx);
 }
 
-static void count_line(void *user, int rank, orth_log_level level, const char *component, const char *text)
+static void keep_line(void *user, int rank, orth_log_level level, const char *component, const char *text)
 {
-    (void)level, (void)rank, (void)component, (void)text;
-    ++*(int *)user;
+    (void)level, (void)rank, (void)component;
+    char *lines = user;
+    snprintf(lines + strlen(lines), 4096 - strlen(lines), "%s\n", text);
 }
 
-/* Nothing is said where nothing was left out. */
-TEST(keys_that_are_not_used_are_listed_if_there_are_any)
+TEST(each_key_is_listed_as_used_or_as_not_used)
 {
+#define GPT2 "{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"n_positions\": 32, \"n_embd\": 8, \"n_layer\": 1, \"n_head\": 2"
+#define LLAMA(type) "{\"model_type\": \"" type "\", \"vocab_size\": 300, \"max_position_embeddings\": 32, \"hidden_size\": 8, \"num_hidden_layers\": 1, " \
+                    "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"intermediate_size\": 16"
+    static const struct {
+        const char *text, *has[4], *lacks;
+    } cases[] = {
+        {GPT2 "}", {"json: model_type is model.family=gpt2\n", "json: n_embd is model.hidden=8\n", "json: vocab_size is model.vocab=300\n"}, "not used"},
+        {GPT2 ", \"use_cache\": true, \"n_inner\": null}", {"not used, since they change neither memory nor time: use_cache\n", "n_inner is model.ffn=32\n"}, "vocab_size,"},
+        {GPT2 ", \"hidden_size\": 9, \"scale_attn_weights\": true}", {"neither memory nor time: hidden_size\n", "there is one kind of it here: scale_attn_weights\n"},
+         "hidden_size is"},
+        {LLAMA("llama") ", \"attention_bias\": true, \"hidden_act\": \"silu\", \"rope_parameters\": {\"rope_theta\": 5000.0}}",
+         {"attention_bias is model.qkv_bias=true\n", "attention_bias is model.out_bias=true\n", "rope_parameters is model.rope_theta=5000", "one kind of it here: hidden_act\n"}, "not used"},
+        {LLAMA("mistral") ", \"sliding_window\": null, \"attention_bias\": true, \"architectures\": [\"MistralForCausalLM\"]}",
+         {"neither memory nor time: attention_bias\n", "architectures=MistralForCausalLM is a language model"}, "attention_bias is"},
+        {LLAMA("llama") ", \"architectures\": [\"LlamaForSequenceClassification\"]}",
+         {"architectures=LlamaForSequenceClassification has another head: planned is a language model"}, "not used"},
+    };
     orth_ctx *ctx = test_ctx(1);
     char path[128];
     snprintf(path, sizeof path, "/tmp/orthant-test-%ld-used.json", (long)getpid());
-    for (int unused = 0; unused < 2; unused++) {
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
         orth_config cfg;
-        int lines = 0;
-        char *text = orth_mem_printf(ctx, "{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"n_positions\": 32, \"n_embd\": 8, \"n_layer\": 1, "
-                                     "\"n_head\": 2%s}", unused ? ", \"use_cache\": true" : "");
-        ctx->log = (orth_log_sink){count_line, &lines, ORTH_LOG_INFO};
+        char lines[4096] = "";
+        ctx->log = (orth_log_sink){keep_line, lines, ORTH_LOG_INFO};
         CHECK_OK(ctx, orth_config_init(ctx, &cfg));
-        CHECK_OK(ctx, orth_file_write(ctx, path, text, strlen(text)));
+        CHECK_OK(ctx, orth_file_write(ctx, path, cases[i].text, strlen(cases[i].text)));
         CHECK_OK(ctx, orth_hf_model_set(ctx, &cfg, path));
-        assert_int_equal(lines, unused);
+        for (int k = 0; k < 4 && cases[i].has[k]; k++)
+            if (!strstr(lines, cases[i].has[k]))
+                fail_msg("%s: '%s' is not in\n%s", cases[i].text, cases[i].has[k], lines);
+        if (strstr(lines, cases[i].lacks))
+            fail_msg("%s: '%s' is in\n%s", cases[i].text, cases[i].lacks, lines);
         orth_config_release(ctx, &cfg);
-        orth_mem_free(ctx, text);
     }
     ctx->log = (orth_log_sink){NULL, NULL, ORTH_LOG_ERROR};
     unlink(path);
@@ -101,7 +119,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_from_a_config_json_make_the_model_that_its_weights_are_read_into),
-        cmocka_unit_test(keys_that_are_not_used_are_listed_if_there_are_any),
+        cmocka_unit_test(each_key_is_listed_as_used_or_as_not_used),
         cmocka_unit_test(a_mixture_of_experts_and_an_unknown_kind_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

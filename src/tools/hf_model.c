@@ -10,20 +10,67 @@
 
 #define MAX_BYTES ((size_t)1 << 20)
 
-/* Keys that decide what is computed, of all kinds of models. */
-static const char *const used[] = {
-    "model_type", "n_layer", "n_embd", "n_head", "n_inner", "n_positions", "vocab_size", "layer_norm_epsilon", "activation_function",
-    "resid_pdrop", "embd_pdrop", "attn_pdrop", "num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim",
-    "intermediate_size", "max_position_embeddings", "rms_norm_eps", "hidden_act", "rope_theta", "rope_scaling", "rope_parameters",
-    "tie_word_embeddings", "attention_bias", "mlp_bias", "attention_dropout", "initializer_range", "sliding_window", "use_sliding_window",
-    "layer_types", "max_window_layers", "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "add_cross_attention"};
+/* Keys that decide what is computed. `here`: the keys that they become; NULL: there is one kind here, and the reader refuses others. `types`: the
+ * model_type that has the key; NULL: any of the family. */
+static const struct {
+    orth_family family;
+    const char *key, *here, *types;
+} used[] = {
+    {ORTH_FAMILY_GPT2, "model_type", "model.family"},
+    {ORTH_FAMILY_GPT2, "n_layer", "model.layers"},
+    {ORTH_FAMILY_GPT2, "n_embd", "model.hidden"},
+    {ORTH_FAMILY_GPT2, "n_head", "model.heads"},
+    {ORTH_FAMILY_GPT2, "n_inner", "model.ffn"},
+    {ORTH_FAMILY_GPT2, "n_positions", "model.max_seq"},
+    {ORTH_FAMILY_GPT2, "vocab_size", "model.vocab"},
+    {ORTH_FAMILY_GPT2, "layer_norm_epsilon", "model.norm_eps"},
+    {ORTH_FAMILY_GPT2, "activation_function", "model.gelu_erf"},
+    {ORTH_FAMILY_GPT2, "resid_pdrop", "model.dropout"},
+    {ORTH_FAMILY_GPT2, "embd_pdrop", "model.embed_dropout"},
+    {ORTH_FAMILY_GPT2, "attn_pdrop", "model.attn_dropout"},
+    {ORTH_FAMILY_GPT2, "tie_word_embeddings", "model.tied"},
+    {ORTH_FAMILY_GPT2, "initializer_range", "model.init_std"},
+    {ORTH_FAMILY_GPT2, "scale_attn_weights", NULL},
+    {ORTH_FAMILY_GPT2, "scale_attn_by_inverse_layer_idx", NULL},
+    {ORTH_FAMILY_GPT2, "add_cross_attention", NULL},
+    {ORTH_FAMILY_LLAMA, "model_type", "model.family"},
+    {ORTH_FAMILY_LLAMA, "num_hidden_layers", "model.layers"},
+    {ORTH_FAMILY_LLAMA, "hidden_size", "model.hidden"},
+    {ORTH_FAMILY_LLAMA, "num_attention_heads", "model.heads"},
+    {ORTH_FAMILY_LLAMA, "num_key_value_heads", "model.kv_heads"},
+    {ORTH_FAMILY_LLAMA, "head_dim", "model.head_dim"},
+    {ORTH_FAMILY_LLAMA, "intermediate_size", "model.ffn"},
+    {ORTH_FAMILY_LLAMA, "max_position_embeddings", "model.max_seq"},
+    {ORTH_FAMILY_LLAMA, "vocab_size", "model.vocab"},
+    {ORTH_FAMILY_LLAMA, "rms_norm_eps", "model.norm_eps"},
+    {ORTH_FAMILY_LLAMA, "rope_theta", "model.rope_theta"},
+    {ORTH_FAMILY_LLAMA, "rope_scaling", "model.rope_factor"},
+    {ORTH_FAMILY_LLAMA, "rope_parameters", "model.rope_theta model.rope_factor"},
+    {ORTH_FAMILY_LLAMA, "tie_word_embeddings", "model.tied"},
+    {ORTH_FAMILY_LLAMA, "attention_bias", "model.qkv_bias model.out_bias", "llama qwen3"},
+    {ORTH_FAMILY_LLAMA, "qkv_bias", "model.qkv_bias", "orthant"},
+    {ORTH_FAMILY_LLAMA, "out_bias", "model.out_bias", "orthant"},
+    {ORTH_FAMILY_LLAMA, "mlp_bias", "model.mlp_bias", "llama orthant"},
+    {ORTH_FAMILY_LLAMA, "qk_norm", "model.qk_norm", "orthant"},
+    {ORTH_FAMILY_LLAMA, "resid_pdrop", "model.dropout"},
+    {ORTH_FAMILY_LLAMA, "embd_pdrop", "model.embed_dropout"},
+    {ORTH_FAMILY_LLAMA, "attention_dropout", "model.attn_dropout"},
+    {ORTH_FAMILY_LLAMA, "initializer_range", "model.init_std"},
+    {ORTH_FAMILY_LLAMA, "hidden_act", NULL},
+    {ORTH_FAMILY_LLAMA, "partial_rotary_factor", NULL},
+    {ORTH_FAMILY_LLAMA, "sliding_window", NULL},
+    {ORTH_FAMILY_LLAMA, "use_sliding_window", NULL},
+    {ORTH_FAMILY_LLAMA, "layer_types", NULL},
+    {ORTH_FAMILY_LLAMA, "max_window_layers", NULL},
+};
 
-static bool is_used(const char *key)
+/* The row of a key; -1: it is not used. */
+static int find_used(const char *key, orth_family family, const char *type)
 {
     for (int i = 0; i < ORTH_COUNT(used); i++)
-        if (strcmp(used[i], key) == 0)
-            return true;
-    return false;
+        if (used[i].family == family && strcmp(used[i].key, key) == 0 && (!used[i].types || strstr(used[i].types, type)))
+            return i;
+    return -1;
 }
 
 /* Names of kinds whose class has experts even if no key of the file says so; others have "moe" in their names. */
@@ -106,21 +153,59 @@ orth_status orth_hf_model_keys(orth_ctx *ctx, orth_config *cfg, const char *path
     return ORTH_OK;
 }
 
-static void say_unused(orth_ctx *ctx, json_t *root, const char *path)
+/* "hidden_size is model.hidden=4096", a line for each key there and here. */
+static orth_status say_here(orth_ctx *ctx, const orth_config *cfg, const char *path, const char *key, const char *here)
 {
-    orth_text t = {0};
-    const char *key, *between = "";
+    for (const char *word = here; *word;) {
+        char name[64];
+        const size_t n = strcspn(word, " ");
+        snprintf(name, sizeof name, "%.*s", (int)n, word);
+        char *value = orth_option_text(ctx, cfg, (orth_option_id)orth_option_find(name));
+        if (!value)
+            return ORTH_ERR_NOMEM;
+        orth_log(ctx, ORTH_LOG_INFO, "import", "%s: %s is %s=%s", path, key, name, ORTH_SHOWN(value));
+        orth_mem_free(ctx, value);
+        word += n + strspn(word + n, " ");
+    }
+    return ORTH_OK;
+}
+
+/* Says what became of each key, those that became nothing in a line together. */
+static orth_status say_keys(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *m, json_t *root, const char *path)
+{
+    orth_text same = {0}, none = {0};
+    orth_status s = ORTH_OK;
+    const char *key, *type = json_string_value(json_object_get(root, "model_type"));
     json_t *value;
     json_object_foreach(root, key, value) {
-        if (is_used(key) || strcmp(key, "torch_dtype") == 0 || strcmp(key, "dtype") == 0)
-            continue;
-        orth_text_addf(ctx, &t, "%s%s", between, ORTH_SHOWN(key));
-        between = ", ";
+        const int row = find_used(key, m->family, type);
+        const bool of_weights = strcmp(key, "torch_dtype") == 0 || strcmp(key, "dtype") == 0, others = strcmp(key, "architectures") == 0;
+        if (row >= 0 && used[row].here && s == ORTH_OK)
+            s = say_here(ctx, cfg, path, key, used[row].here);
+        else if (row >= 0 && !used[row].here)
+            orth_text_addf(ctx, &same, "%s%s", same.s ? ", " : "", key);
+        else if (row < 0 && !of_weights && !others)
+            orth_text_addf(ctx, &none, "%s%s", none.s ? ", " : "", ORTH_SHOWN(key));
     }
-    char *keys = orth_text_take(ctx, &t);
-    if (keys && *keys)
-        orth_log(ctx, ORTH_LOG_INFO, "import", "%s: not used, since they change neither memory nor time: %s", path, keys);
-    orth_mem_free(ctx, keys);
+    char *read = orth_text_take(ctx, &same), *unused = orth_text_take(ctx, &none);
+    if (read && *read)
+        orth_log(ctx, ORTH_LOG_INFO, "import", "%s: read, and as there is one kind of it here: %s", path, read);
+    if (unused && *unused)
+        orth_log(ctx, ORTH_LOG_INFO, "import", "%s: not used, since they change neither memory nor time: %s", path, unused);
+    orth_mem_free(ctx, read);
+    orth_mem_free(ctx, unused);
+    return s;
+}
+
+/* A class with another head than that of a language model has other parameters at its end. */
+static void say_class(orth_ctx *ctx, json_t *root, const char *path)
+{
+    const char *name = json_string_value(json_array_get(json_object_get(root, "architectures"), 0));
+    if (name && !strstr(name, "ForCausalLM") && !strstr(name, "LMHeadModel"))
+        orth_log(ctx, ORTH_LOG_WARN, "import", "%s: architectures=%s has another head: planned is a language model, whose head has vocab_size rows", path,
+                 ORTH_SHOWN(name));
+    else if (name)
+        orth_log(ctx, ORTH_LOG_INFO, "import", "%s: architectures=%s is a language model, as all are here", path, ORTH_SHOWN(name));
 }
 
 /* The type of the stored weights is not what a run computes in. */
@@ -144,9 +229,11 @@ static orth_status set_from(orth_ctx *ctx, orth_config *cfg, const char *path, j
         s = orth_hf_model_keys(ctx, cfg, path, &model);
     orth_mem_free(ctx, text);
     if (s == ORTH_OK)
-        say_unused(ctx, root, path);
-    if (s == ORTH_OK)
+        s = say_keys(ctx, cfg, &model, root, path);
+    if (s == ORTH_OK) {
+        say_class(ctx, root, path);
         say_type(ctx, root, path);
+    }
     return s;
 }
 
