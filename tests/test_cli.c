@@ -262,6 +262,51 @@ TEST(a_plan_warns_where_ranks_that_wait_for_each_other_in_every_layer_lie_on_dif
     }
 }
 
+/* The JSON behind what is on the other stream. */
+static json_t *json_of(const char *args)
+{
+    static char out[1 << 20];
+    assert_int_equal(run("", args, out, sizeof out), 0);
+    json_t *root = json_loads(strchr(out, '{'), JSON_DISABLE_EOF_CHECK, NULL);
+    assert_non_null(root);
+    return root;
+}
+
+static double sum_of(const json_t *numbers)
+{
+    const char *key;
+    json_t *value;
+    double sum = 0;
+    json_object_foreach((json_t *)numbers, key, value)
+        sum += json_number_value(value);
+    return sum;
+}
+
+static double seconds(const json_t *time, const char *key)
+{
+    const json_t *v = json_object_get(time, key);
+    assert_true(json_is_number(v));
+    return json_number_value(v);
+}
+
+/* What the text says of a step: its parts, for whose calls it waits, and what was warned of, however quiet the log is. */
+TEST(a_plan_as_JSON_has_the_parts_of_the_step_and_the_warnings)
+{
+    json_t *root = json_of(SIXTEEN_HEADS "--cluster=h100-16 parallel.tp=2 parallel.dp=8 train.global_batch=8 parallel.order=dp,tp --json");
+    const json_t *time = json_object_get(root, "time"), *by_axis = json_object_get(time, "exposed_comm_by_axis_s"), *warnings = json_object_get(root, "warnings");
+    const double step = seconds(time, "step_s"), parts = seconds(time, "compute_s") + seconds(time, "exposed_comm_s") + seconds(time, "wait_s");
+    assert_true(step > 0 && parts > 0.999999 * step && parts < 1.000001 * step);
+    assert_true(seconds(time, "update_s") > 0 && seconds(time, "update_s") < seconds(time, "compute_s"));
+    assert_true(seconds(by_axis, "tp") > 0 && seconds(by_axis, "dp") > 0);
+    assert_true(sum_of(by_axis) > 0.999999 * seconds(time, "exposed_comm_s") && sum_of(by_axis) < 1.000001 * seconds(time, "exposed_comm_s"));
+    assert_int_equal(json_array_size(warnings), 1);
+    assert_non_null(strstr(json_string_value(json_array_get(warnings, 0)), "parallel.tp=2 lies across hosts"));
+    json_decref(root);
+    root = json_of(SIXTEEN_HEADS "--cluster=h100-16 parallel.tp=8 parallel.dp=2 train.global_batch=2 --json");
+    assert_true(json_is_array(json_object_get(root, "warnings")) && json_array_size(json_object_get(root, "warnings")) == 0);
+    json_decref(root);
+}
+
 #define SMALL "model.preset=gpt2-124m data.seq_len=1024 train.steps=1000 precision.compute=bf16 "
 
 #define TOO_LARGE "plan model.preset=gpt2-1558m data.seq_len=1024 train.global_batch=4 precision.compute=bf16 parallel.dp=2 --cluster=rtx-3090-2 "
@@ -722,6 +767,7 @@ int main(void)
         cmocka_unit_test(a_bad_file_of_configuration_ends_with_2_and_is_named),
         cmocka_unit_test(what_follows_from_a_configuration_of_another_program_follows_from_keys_of_the_command_line_too),
         cmocka_unit_test(a_file_that_is_read_is_never_written),
+        cmocka_unit_test(a_plan_as_JSON_has_the_parts_of_the_step_and_the_warnings),
         cmocka_unit_test(a_plan_warns_where_ranks_that_wait_for_each_other_in_every_layer_lie_on_different_hosts),
         cmocka_unit_test(a_plan_that_does_not_fit_names_the_nearest_changes_with_which_it_does),
         cmocka_unit_test(a_plan_of_several_ranks_names_the_one_that_needs_the_most),

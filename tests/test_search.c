@@ -1,6 +1,7 @@
 /* test_search.c -- the search against exhaustion: random small spaces, whose every layout is planned in full. */
 #include "test.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <time.h>
 #include <unistd.h>
@@ -406,6 +407,16 @@ TEST(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_
     CHECK_OK(ctx, orth_price_run(ctx, &s.where, &again, &p));
     assert_true(!p.refused && p.step_s == orth_search_price(&s, winner)->step_s && p.bytes == orth_search_price(&s, winner)->bytes);
     assert_true(p.num_ranks < 4); /* so small a model is cheaper on fewer devices */
+    char *json;
+    CHECK_OK(ctx, orth_search_report(ctx, &s, 100, true, &json, &winner));
+    json_t *root = json_loads(json, 0, NULL), *best = json_array_get(json_object_get(root, "best"), 0), *time = json_object_get(best, "time");
+    assert_true(json_is_true(json_object_get(root, "proved")) && json_is_null(json_object_get(root, "next_bound")));
+    assert_true(json_is_boolean(json_object_get(best, "sequence_parallel")));
+    assert_true(p.update_s > 0 && fabs(json_number_value(json_object_get(time, "update_s")) - p.update_s) < 1e-8 * p.step_s);
+    assert_true(fabs(json_number_value(json_object_get(time, "compute_s")) - p.compute_s - p.update_s) < 1e-8 * p.step_s);
+    assert_true(json_is_object(json_object_get(time, "exposed_comm_by_axis_s")));
+    json_decref(root);
+    orth_mem_free(ctx, json);
     orth_mem_free(ctx, yaml);
     orth_mem_free(ctx, report);
     orth_config_release(ctx, &again);

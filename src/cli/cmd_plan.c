@@ -6,6 +6,7 @@
 #include "cli/cmd.h"
 #include "cli/memory.h"
 #include "cli/waiting.h"
+#include "cli/warnings.h"
 #include "plan/cases.h"
 #include "plan/cluster.h"
 #include "plan/mixed.h"
@@ -32,6 +33,7 @@ typedef struct {
     orth_config there;                /* cfg, for that hardware */
     orth_cluster_plan on_cluster;
     orth_step_detail *detail;         /* NULL: not wanted */
+    orth_warnings warnings;           /* of this plan alone, for JSON */
 } planning;
 
 static orth_status price(orth_ctx *ctx, planning *x, orth_run_plan *p, const char *timeline)
@@ -443,7 +445,8 @@ static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
     orth_placement_warn_planned(ctx, x->cfg, &x->plan.partition.mesh, x->cluster ? &x->hardware : NULL);
     if (json && x->cluster)
         orth_cluster_warn_products(ctx, &x->plan, &x->hardware);
-    orth_status s = describe_shares(ctx, cmd, x, &shares);
+    x->plan.total.warnings = orth_warnings_stop(ctx, &x->warnings);
+    orth_status s = json && !x->plan.total.warnings ? ORTH_ERR_NOMEM : describe_shares(ctx, cmd, x, &shares);
     if (s == ORTH_OK && json && x->cluster && !x->plan.total.fits)
         s = find_changes(ctx, cmd, x, true, &changes);
     x->plan.total.shares = shares; /* for JSON */
@@ -477,9 +480,12 @@ static orth_status plan_run(orth_ctx *ctx, const orth_cmd *cmd)
         x.detail = &detail;
     if (orth_cmd_flag(cmd, "pareto") && (x.timeline || x.detail || orth_cmd_flag(cmd, "require-fit") || orth_cmd_flag(cmd, "peak")))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --timeline, --html, --require-fit and --peak are for one choice, --pareto lists many");
+    if (orth_cmd_flag(cmd, "json"))
+        orth_warnings_keep(ctx, &x.warnings);
     orth_status s = prepare(ctx, &x);
     if (s == ORTH_OK)
         s = orth_cmd_flag(cmd, "pareto") ? plan_pareto(ctx, &x, orth_cmd_flag(cmd, "json") != NULL) : plan_one(ctx, cmd, &x);
+    orth_warnings_release(ctx, &x.warnings);
     orth_hardware_release(ctx, &x.hardware);
     return s;
 }

@@ -170,7 +170,19 @@ void orth_plan_price_total(orth_plan *total, const orth_plan *ranks, int num_ran
         total->time.comm_s += ranks[r].time.comm_s / num_ranks;
         total->time.move_s += ranks[r].time.move_s / num_ranks;
         total->time.wait_s += ranks[r].time.wait_s / num_ranks;
+        total->time.update_s += ranks[r].time.update_s / num_ranks;
+        for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+            total->time.comm_by_group[g] += ranks[r].time.comm_by_group[g] / num_ranks;
     }
+}
+
+static void add_exposed(orth_json_out *j, const orth_rank_time *t)
+{
+    orth_json_open(j, "exposed_comm_by_axis_s", '{');
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        if (t->comm_by_group[g] > 0)
+            orth_json_print(j, orth_group_name((orth_group)g), "%.9g", t->comm_by_group[g]);
+    orth_json_close(j, '}');
 }
 
 /* Nothing if it was not priced. */
@@ -182,9 +194,12 @@ static void add_time(orth_json_out *j, const orth_plan *p)
     orth_json_open(j, "time", '{');
     orth_json_print(j, "step_s", "%.9g", t->step_s);
     orth_json_print(j, "compute_s", "%.9g", t->compute_s);
+    orth_json_print(j, "update_s", "%.9g", t->update_s);
     orth_json_print(j, "exposed_comm_s", "%.9g", t->comm_s);
+    add_exposed(j, t);
     if (t->move_s > 0)
         orth_json_print(j, "exposed_copies_s", "%.9g", t->move_s);
+    orth_json_print(j, "wait_s", "%.9g", t->wait_s);
     orth_json_print(j, "bubble_fraction", "%.9g", t->wait_s / t->step_s);
     if (p->loading_s > 0) {
         orth_json_print(j, "loading_s", "%.9g", p->loading_s);
@@ -332,7 +347,7 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
     if (p->node_limit_bytes > 0)
         add_space(&j, "host_of_a_node", p->node_bytes, p->node_limit_bytes);
     if (orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0) {
-        add_space(&j, "device", p->device_bytes, p->device_limit_bytes);
+        add_space(&j, "device", p->device_bytes, p->worst_bytes ? p->limit_bytes : p->device_limit_bytes);
         add_space(&j, "host", orth_memory_of_space(&p->memory, ORTH_SPACE_HOST), p->host_limit_bytes);
         add_files(&j, p);
     }
@@ -342,6 +357,8 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
         orth_json_print(&j, "changes", "%s", p->changes);
     if (p->shares)
         orth_json_print(&j, "shares_of_the_batch", "%s", p->shares);
+    if (p->warnings)
+        orth_json_print(&j, "warnings", "%s", p->warnings);
     orth_json_close(&j, '}');
     orth_text_add(ctx, &text, "\n");
     return orth_text_take(ctx, &text);

@@ -426,6 +426,22 @@ static void add_away_json(json_t *root, const orth_candidate *c)
     }
 }
 
+static json_t *number_or_null(double x, bool known)
+{
+    return known && isfinite(x) ? json_real(x) : json_null();
+}
+
+/* Where the step goes, and for which axes' calls it waits. The update is a part of computing, on a measured machine not told apart. */
+static json_t *time_json(const orth_price *p, bool host)
+{
+    json_t *by_axis = json_object();
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        if (p->exposed_s[g] > 0)
+            json_object_set_new(by_axis, orth_group_name((orth_group)g), json_real(p->exposed_s[g]));
+    return json_pack("{s:f,s:o,s:f,s:f,s:o}", "compute_s", p->compute_s + p->update_s, "update_s", number_or_null(p->update_s, !host), "wait_s", p->wait_s, "exposed_copies_s", p->move_s,
+                     "exposed_comm_by_axis_s", by_axis);
+}
+
 static json_t *candidate_json(const found *f, int32_t i)
 {
     char text[ORTH_CANDIDATE_MAX];
@@ -435,11 +451,11 @@ static json_t *candidate_json(const found *f, int32_t i)
     const orth_price *p = orth_search_price(f->s, i);
     orth_candidate_text(c, text);
     json_t *shares = *shares_of(f, i) ? json_loads(shares_of(f, i), 0, NULL) : json_array();
-    json_t *root = json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:o,s:f,s:I,s:f,s:f,s:o,s:f,s:I}", "layout", text, "tp", c->tp, "cp", c->cp,
-                     "pp", c->pp, "dp", c->dp, "zero", c->zero, "shard_group", c->shard_group, "virtual_stages", c->virtual_stages, "micro_batch",
+    json_t *root = json_pack("{s:s,s:i,s:b,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:o,s:f,s:o,s:I,s:f,s:f,s:o,s:f,s:I}", "layout", text, "tp", c->tp,
+                     "sequence_parallel", c->tp > 1 && c->sequence_parallel, "cp", c->cp, "pp", c->pp, "dp", c->dp, "zero", c->zero, "shard_group", c->shard_group, "virtual_stages", c->virtual_stages, "micro_batch",
                      c->micro_batch, "pipeline", orth_schedule_kind_get(c->pipeline)->name, "recompute",
                      orth_option_choice(ORTH_OPT_memory_recompute, c->recompute), "cp_kind",
-                     orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind), "dp_share", shares, "step_s", p->step_s, "memory",
+                     orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind), "dp_share", shares, "step_s", p->step_s, "time", time_json(p, f->s->where.host), "memory",
                      (json_int_t)p->bytes, "tokens_per_s", p->tokens_per_s, "mfu", p->mfu, "usd_per_1e9_tokens", usd_of(f, p) > 0 ? json_real(usd_of(f, p)) : json_null(), "bound_s", c->step_s,
                      "memory_bound", (json_int_t)c->bytes);
     add_away_json(root, c);
@@ -448,18 +464,22 @@ static json_t *candidate_json(const found *f, int32_t i)
 
 static char *as_json(orth_ctx *ctx, const found *f)
 {
-    json_t *best = json_array(), *popular = json_object(), *front = json_array(), *depends = json_object();
+    json_t *best = json_array(), *popular = json_object(), *least = json_object(), *front = json_array(), *depends = json_object();
     for (int i = 0; i < f->num_best; i++)
         json_array_append_new(best, candidate_json(f, f->list[i]));
     for (int k = 0; k < ORTH_COUNT(kinds) && f->num_best > 0; k++)
         json_object_set_new(popular, kinds[k].name, candidate_json(f, f->kind[k].candidate));
+    for (int k = 0; k < ORTH_COUNT(kinds) && f->num_best > 0; k++) /* of those that are null above, but for what has no layout */
+        if (f->kind[k].candidate < 0 && f->kind[k].least_bytes > 0 && !isinf(f->kind[k].least_bytes))
+            json_object_set_new(least, kinds[k].name, json_integer((json_int_t)f->kind[k].least_bytes));
     for (int k = 0; k < NUM_LIMITS && f->num_best > 0; k++)
         json_array_append_new(front, json_pack("{s:f,s:o}", "memory_limit", f->limit_bytes[k], "best", candidate_json(f, f->limit[k].candidate)));
     for (int i = 0; i < ORTH_COUNT(changes) && f->num_best > 0 && !f->s->where.host; i++)
         json_object_set_new(depends, changes[i].name, json_real(f->changed_s[i][0]));
-    json_t *root = json_pack("{s:s,s:I,s:I,s:I,s:i,s:i,s:b,s:f,s:o,s:o,s:o,s:o}", "goal", orth_goal_name(f->s->goal), "layouts",
+    json_t *root = json_pack("{s:s,s:I,s:I,s:I,s:i,s:i,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "goal", orth_goal_name(f->s->goal), "layouts",
                              (json_int_t)f->s->space.num_tried, "valid", (json_int_t)f->s->space.num, "left_out", (json_int_t)f->s->space.num_left_out, "small_runs", f->s->num_read, "plans",
-                             f->s->num_plans, "proved", f->best[0].proved, "next_bound", f->best[0].next, "best", best, "popular", popular,
+                             f->s->num_plans, "proved", f->best[0].proved, "next_bound", number_or_null(f->best[0].next, !f->best[0].proved), "best", best,
+                             "popular", popular, "popular_memory_bound", least,
                              "memory_against_time", front, "step_s_on_changed_clusters", depends);
     char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL, *out = text ? orth_mem_printf(ctx, "%s\n", text) : NULL;
     free(text);
