@@ -624,14 +624,19 @@ TEST(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same)
 /* ---- and back ---- */
 
 /* Writes c for the tool; what the log says of keys that were lost. */
-static void write_as(orth_ctx *ctx, const orth_config *c, orth_tool tool, const char *path, said *lost)
+static void write_on_nodes(orth_ctx *ctx, const orth_config *c, orth_tool tool, const char *path, int64_t ranks_of_a_node, said *lost)
 {
     lost->text[0] = '\0';
     const orth_log_sink before = ctx->log;
     ctx->log = (orth_log_sink){.write = keep_line, .user = lost, .level = ORTH_LOG_INFO};
-    const orth_status s = orth_export(ctx, c, tool, path);
+    const orth_status s = orth_export(ctx, c, tool, path, ranks_of_a_node);
     ctx->log = before;
     CHECK_OK(ctx, s);
+}
+
+static void write_as(orth_ctx *ctx, const orth_config *c, orth_tool tool, const char *path, said *lost)
+{
+    write_on_nodes(ctx, c, tool, path, 0, lost);
 }
 
 TEST(a_configuration_that_was_read_is_written_as_one_that_means_the_same)
@@ -700,8 +705,8 @@ TEST(what_another_program_cannot_say_is_named)
     orth_mem_free(ctx, text);
     orth_tool tool;
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "--as=megatrn: must be one of deepspeed, accelerate, megatron, nemo", orth_tool_from_id(ctx, "megatrn", &tool));
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "/dev/null: must be a file", orth_export(ctx, &c, ORTH_TOOL_megatron, "/dev/null"));
-    CHECK_FAILS(ctx, ORTH_ERR_IO, "/tmp/no-such-folder/x", orth_export(ctx, &c, ORTH_TOOL_megatron, "/tmp/no-such-folder/x"));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "/dev/null: must be a file", orth_export(ctx, &c, ORTH_TOOL_megatron, "/dev/null", 0));
+    CHECK_FAILS(ctx, ORTH_ERR_IO, "/tmp/no-such-folder/x", orth_export(ctx, &c, ORTH_TOOL_megatron, "/tmp/no-such-folder/x", 0));
     orth_config_release(ctx, &c);
     unlink(path);
     test_ctx_free(ctx);
@@ -799,11 +804,13 @@ TEST(groups_of_shards_are_written_in_the_words_of_the_other_program)
         orth_tool tool;
         const char *zero, *dp, *group, *of_host, *word;
         int64_t back; /* the group that is read back */
+        int64_t of_a_node;
     } cases[] = {
         {ORTH_TOOL_accelerate, "3", "16", "8", "0", "fsdp_sharding_strategy: \"HYBRID_SHARD\"\n", 8},
         {ORTH_TOOL_accelerate, "2", "16", "4", "4", "fsdp_sharding_strategy: \"HYBRID_SHARD_ZERO2\"\n", 4},
         {ORTH_TOOL_accelerate, "3", "16", "4", "0", "fsdp_sharding_strategy: \"FULL_SHARD\"\n", 0}, /* machines have 8 ranks */
         {ORTH_TOOL_accelerate, "3", "8", "4", "0", "fsdp_sharding_strategy: \"FULL_SHARD\"\n", 0}, /* there is one machine */
+        {ORTH_TOOL_accelerate, "3", "16", "4", "0", "num_machines: 4\n", 4, 4}, /* of the cluster's nodes */
         {ORTH_TOOL_deepspeed, "3", "16", "4", "0", "\"mics_shard_size\": 4", 4},
         {ORTH_TOOL_deepspeed, "3", "16", "0", "0", "\"stage\": 3", 0},
         {ORTH_TOOL_deepspeed, "2", "16", "4", "0", "\"stage\": 2", 0},
@@ -822,7 +829,7 @@ TEST(groups_of_shards_are_written_in_the_words_of_the_other_program)
         CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "train.global_batch", "16"));
         CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.shard_group", cases[i].group));
         CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.ranks_per_host", cases[i].of_host));
-        write_as(ctx, &c, cases[i].tool, path, &lost);
+        write_on_nodes(ctx, &c, cases[i].tool, path, cases[i].of_a_node, &lost);
         CHECK_OK(ctx, orth_file_read(ctx, path, &text, &size));
         CHECK_OK(ctx, orth_config_init(ctx, &back));
         CHECK_OK(ctx, orth_import(ctx, &back, cases[i].tool, path, 16));

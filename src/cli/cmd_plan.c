@@ -395,14 +395,29 @@ static orth_status plan_scaling(orth_ctx *ctx, const orth_cmd *cmd)
     return s;
 }
 
-static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *path, const char *as)
+/* Devices of a node; 0: there is no cluster, or it has nodes of several kinds. */
+static orth_status devices_of_a_node(orth_ctx *ctx, const char *cluster, int64_t *out)
+{
+    orth_hardware h;
+    *out = 0;
+    if (!cluster)
+        return ORTH_OK;
+    ORTH_TRY(orth_hardware_find(ctx, &h, cluster));
+    *out = h.mixed || h.has_host ? 0 : (int64_t)h.node_devices;
+    orth_hardware_release(ctx, &h);
+    return ORTH_OK;
+}
+
+static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *path, const char *as, const char *cluster)
 {
     orth_tool tool;
+    int64_t of_a_node;
     if (!ORTH_CONFIG_IS_SET(cfg, train, steps) && cfg->train_epochs == 0)
         orth_log(ctx, ORTH_LOG_INFO, "plan", "%s: train.steps was not given; the file has the default, %d", path, (int)cfg->train_steps);
     if (as) {
         ORTH_TRY(orth_tool_from_id(ctx, as, &tool));
-        return orth_export(ctx, cfg, tool, path);
+        ORTH_TRY(devices_of_a_node(ctx, cluster, &of_a_node));
+        return orth_export(ctx, cfg, tool, path, of_a_node);
     }
     return orth_config_write(ctx, cfg, path);
 }
@@ -515,5 +530,5 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
     const orth_status s = answer(ctx, cmd);
     orth_waiting_end(ctx);
     ORTH_TRY(s);
-    return out ? write_run(ctx, &cmd->config, out, as) : ORTH_OK; /* of a run that can be */
+    return out ? write_run(ctx, &cmd->config, out, as, orth_cmd_flag(cmd, "cluster")) : ORTH_OK; /* of a run that can be */
 }

@@ -307,13 +307,13 @@ static orth_status export(orth_exporter *x)
     return s;
 }
 
-orth_status orth_export(orth_ctx *ctx, const orth_config *cfg, orth_tool tool, const char *path)
+orth_status orth_export(orth_ctx *ctx, const orth_config *cfg, orth_tool tool, const char *path, int64_t ranks_of_a_node)
 {
     orth_config whole;
     if (orth_path_is_device(path))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: must be a file: what is written for another program is read back", ORTH_SHOWN(path));
     ORTH_TRY(orth_config_init(ctx, &whole));
-    orth_exporter x = {.ctx = ctx, .cfg = &whole, .out = {.ctx = ctx, .tool = tool, .name = path}};
+    orth_exporter x = {.ctx = ctx, .cfg = &whole, .ranks_of_a_node = ranks_of_a_node, .out = {.ctx = ctx, .tool = tool, .name = path}};
     char stage[16];
     snprintf(stage, sizeof stage, "%d", (int)orth_setup_layout(cfg).zero); /* FSDP's names stand for stages, too */
     orth_status s = orth_config_override(ctx, &whole, cfg);

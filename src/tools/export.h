@@ -12,7 +12,7 @@
 orth_status orth_tool_from_id(orth_ctx *ctx, const char *id, orth_tool *tool);
 
 /* Writes cfg into the file `path` in the form of the tool. Keys that it has no counterpart for go into the log, a line each, with what a reader of
- * the file takes instead. ORTH_ERR_ARG for a model or layout that cannot be, and a path that is a device or a pipe; ORTH_ERR_IO, ORTH_ERR_NOMEM. */
-orth_status orth_export(orth_ctx *ctx, const orth_config *cfg, orth_tool tool, const char *path);
+ * the file takes instead. ranks_of_a_node: of the cluster, where parallel.ranks_per_host says nothing; 0: not known. ORTH_ERR_ARG for a model or layout that cannot be, and a path that is a device or a pipe; ORTH_ERR_IO, ORTH_ERR_NOMEM. */
+orth_status orth_export(orth_ctx *ctx, const orth_config *cfg, orth_tool tool, const char *path, int64_t ranks_of_a_node);
 
 #endif

@@ -8,6 +8,7 @@
 typedef struct {
     orth_ctx *ctx;
     const orth_config *cfg;       /* the run, its model with all dimensions */
+    int64_t ranks_of_a_node;      /* of the cluster; 0: not known */
     orth_importer out;            /* its pairs are what is written; only tool, name, arena and pairs are used */
 } orth_exporter;
 

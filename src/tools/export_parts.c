@@ -8,7 +8,7 @@
 #include "train/lr.h"
 #include "train/setup.h"
 
-#define RANKS_OF_A_NODE 8      /* where parallel.ranks_per_host is not given */
+#define RANKS_OF_A_NODE 8      /* where neither parallel.ranks_per_host nor a cluster says it */
 
 static const char *int_text(orth_exporter *x, int64_t v)
 {
@@ -34,7 +34,7 @@ static int64_t num_ranks(const orth_exporter *x)
 static int64_t ranks_of_a_node(const orth_exporter *x)
 {
     const int64_t ranks = num_ranks(x), given = x->cfg->parallel_ranks_per_host;
-    const int64_t most = given > 0 ? given : RANKS_OF_A_NODE;
+    const int64_t most = given > 0 ? given : x->ranks_of_a_node > 0 ? x->ranks_of_a_node : RANKS_OF_A_NODE;
     return ranks > most && ranks % most == 0 ? most : ranks;
 }
 
