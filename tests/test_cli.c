@@ -422,6 +422,13 @@ TEST(the_plan_of_different_devices_as_JSON_has_the_shares_of_the_batch)
     const double proposed = json_number_value(json_object_get(json_object_get(shares, "proposed"), "step_s"));
     assert_true(step == json_number_value(json_object_get(json_object_get(root, "time"), "step_s")) && proposed > 0 && proposed <= step);
     assert_int_equal(json_array_size(json_object_get(shares, "alone")), 2);
+    const json_t *groups = json_object_get(root, "groups"), *fast = json_array_get(groups, 0), *slow = json_array_get(groups, 1);
+    assert_int_equal(json_array_size(groups), 2);
+    assert_string_equal(json_string_value(json_object_get(slow, "name")), "slow");
+    assert_true(json_integer_value(json_object_get(fast, "devices")) == 16 && json_integer_value(json_object_get(fast, "bytes")) > 0);
+    assert_true(json_number_value(json_object_get(fast, "compute_s")) < json_number_value(json_object_get(slow, "compute_s")));
+    assert_true(json_number_value(json_object_get(fast, "wait_s")) > json_number_value(json_object_get(slow, "wait_s")));
+    assert_true(json_number_value(json_object_get(fast, "usd")) > json_number_value(json_object_get(slow, "usd")));
     assert_string_equal(json_string_value(json_object_get(json_object_get(root, "terms"), "time")), "estimated");
     json_decref(root);
 }

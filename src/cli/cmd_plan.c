@@ -452,7 +452,7 @@ static orth_status answer_no_choice(orth_ctx *ctx, bool json)
 static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
 {
     const bool json = orth_cmd_flag(cmd, "json") != NULL;
-    char *shares = NULL, *changes = NULL;
+    char *shares = NULL, *changes = NULL, *groups = NULL;
     const orth_status made = make(ctx, x, json);
     if (made != ORTH_OK && has_no_choice(ctx, cmd))
         return answer_no_choice(ctx, json);
@@ -464,7 +464,12 @@ static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
     orth_status s = json && !x->plan.total.warnings ? ORTH_ERR_NOMEM : describe_shares(ctx, cmd, x, &shares);
     if (s == ORTH_OK && json && x->cluster && !x->plan.total.fits)
         s = find_changes(ctx, cmd, x, true, &changes);
-    x->plan.total.shares = shares; /* for JSON */
+    if (s == ORTH_OK && json && x->hardware.mixed) {
+        groups = orth_cluster_groups_json(ctx, &x->plan, x->hardware.mixed, &x->on_cluster);
+        s = groups ? ORTH_OK : ORTH_ERR_NOMEM;
+    }
+    x->plan.total.groups = groups; /* these for JSON */
+    x->plan.total.shares = shares;
     x->plan.total.changes = changes;
     if (s == ORTH_OK)
         s = print_plan(ctx, cmd, x);
@@ -478,6 +483,7 @@ static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
         printf("\n%s\n", not_listed);
     orth_mem_free(ctx, shares);
     orth_mem_free(ctx, changes);
+    orth_mem_free(ctx, groups);
     if (s == ORTH_OK && x->detail)
         s = write_page(ctx, cmd, x);
     if (s == ORTH_OK && orth_cmd_flag(cmd, "require-fit"))

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <xxhash.h>
 
+#include "base/json_out.h"
 #include "plan/device_time.h"
 #include "plan/mixed.h"
 #include "plan/software.h"
@@ -434,19 +435,31 @@ static void add_goodput(orth_ctx *ctx, orth_text *t, const char *name, const ort
                        g->save_s, restart_s);
 }
 
-/* A row for each group: what its slowest rank does, the rank that needs the most, and what the group costs. */
+/* Of a group: what its slowest rank does, the rank that needs the most, and what the group costs; usd 0: not known. */
+typedef struct {
+    const orth_rank_time *busiest;
+    size_t most, limit;
+    double usd;
+} group_figures;
+
+static group_figures figures_of(const orth_run_plan *p, const orth_device_group *g, const orth_cluster_plan *c)
+{
+    group_figures f = {.busiest = &p->ranks[g->first].time, .limit = orth_cluster_rank_limit(&g->own, 0)};
+    for (int64_t r = g->first; r < g->first + g->num_devices; r++) {
+        f.busiest = p->ranks[r].time.compute_s > f.busiest->compute_s ? &p->ranks[r].time : f.busiest;
+        f.most = ORTH_MAX(f.most, p->ranks[r].device_bytes);
+    }
+    f.usd = c->days > 0 ? 24 * c->days * (double)g->num_devices * g->own.price_on_demand : 0;
+    return f;
+}
+
 static void add_group(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_device_group *g, const orth_cluster_plan *c)
 {
-    const orth_rank_time *busiest = &p->ranks[g->first].time;
-    size_t most = 0;
-    for (int64_t r = g->first; r < g->first + g->num_devices; r++) {
-        busiest = p->ranks[r].time.compute_s > busiest->compute_s ? &p->ranks[r].time : busiest;
-        most = ORTH_MAX(most, p->ranks[r].device_bytes);
-    }
-    orth_text_addf(ctx, t, "  %-16s %4" PRId64 " x %-32s %9.2f %11.2f %10.1f %9.1f", g->name, g->num_devices, g->own.device_name, gib(most),
-                   gib(orth_cluster_rank_limit(&g->own, 0)), 100 * busiest->compute_s / c->step_s, 100 * busiest->wait_s / c->step_s);
-    if (c->days > 0 && g->own.price_on_demand > 0)
-        orth_text_addf(ctx, t, " %11.0f\n", 24 * c->days * (double)g->num_devices * g->own.price_on_demand);
+    const group_figures f = figures_of(p, g, c);
+    orth_text_addf(ctx, t, "  %-16s %4" PRId64 " x %-32s %9.2f %11.2f %10.1f %9.1f", g->name, g->num_devices, g->own.device_name, gib(f.most),
+                   gib(f.limit), 100 * f.busiest->compute_s / c->step_s, 100 * f.busiest->wait_s / c->step_s);
+    if (f.usd > 0)
+        orth_text_addf(ctx, t, " %11.0f\n", f.usd);
     else
         orth_text_addf(ctx, t, " %11s\n", "-");
 }
@@ -456,6 +469,28 @@ static void add_groups(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
     orth_text_addf(ctx, t, "\ngroup of devices %43s %9s %11s %10s %9s %11s\n", "", "GiB", "there are", "computing", "waiting", "USD");
     for (int i = 0; i < m->num_groups; i++)
         add_group(ctx, t, p, &m->group[i], c);
+}
+
+char *orth_cluster_groups_json(orth_ctx *ctx, const orth_run_plan *p, const orth_mixed *m, const orth_cluster_plan *c)
+{
+    orth_text t = {0};
+    orth_json_out j = {ctx, &t};
+    orth_json_open(&j, NULL, '[');
+    for (int i = 0; i < m->num_groups; i++) {
+        const group_figures f = figures_of(p, &m->group[i], c);
+        orth_json_open(&j, NULL, '{');
+        orth_json_string(&j, "name", m->group[i].name);
+        orth_json_string(&j, "device", m->group[i].own.device_name);
+        orth_json_print(&j, "devices", "%" PRId64, m->group[i].num_devices);
+        orth_json_print(&j, "bytes", "%zu", f.most);
+        orth_json_print(&j, "limit", "%zu", f.limit);
+        orth_json_print(&j, "compute_s", "%.9g", f.busiest->compute_s);
+        orth_json_print(&j, "wait_s", "%.9g", f.busiest->wait_s);
+        orth_json_number(&j, "usd", f.usd > 0 ? f.usd : NAN);
+        orth_json_close(&j, '}');
+    }
+    orth_json_close(&j, ']');
+    return orth_text_take(ctx, &t);
 }
 
 static void add_products(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_hardware *h)

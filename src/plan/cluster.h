@@ -43,6 +43,9 @@ orth_status orth_cluster_clocks(orth_ctx *ctx, const orth_rank_source *source, c
  * memory; NULL with the error recorded. */
 char *orth_cluster_text(orth_ctx *ctx, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c);
 
+/* The rows of the text for groups of devices, a JSON array. Heap memory; NULL with the error recorded. */
+char *orth_cluster_groups_json(orth_ctx *ctx, const orth_run_plan *p, const orth_mixed *m, const orth_cluster_plan *c);
+
 /* What the text says of products that are timed at the rate of other numbers (device_time.h), as a warning. */
 void orth_cluster_warn_products(orth_ctx *ctx, const orth_run_plan *p, const orth_hardware *h);
 

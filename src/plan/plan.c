@@ -357,6 +357,8 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
         orth_json_print(&j, "changes", "%s", p->changes);
     if (p->shares)
         orth_json_print(&j, "shares_of_the_batch", "%s", p->shares);
+    if (p->groups)
+        orth_json_print(&j, "groups", "%s", p->groups);
     if (p->warnings)
         orth_json_print(&j, "warnings", "%s", p->warnings);
     orth_json_close(&j, '}');

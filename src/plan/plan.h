@@ -53,6 +53,7 @@ typedef struct {
     const char *peaks;         /* of totals, a JSON array: what is live at the peak of ranks (plan/peak.h); NULL: not looked for */
     const char *shares;        /* of totals, a JSON object: the step with other shares of the batch (tools/shares.h); NULL: not looked for */
     const char *changes;       /* of totals, a JSON object: what would make it fit (tools/ladder.h); NULL: not looked for */
+    const char *groups;        /* of totals, a JSON array: each group of devices; NULL: there is one kind */
     const char *warnings;      /* of totals, a JSON array: what the log was warned of; NULL: of a run, which has its log */
     orth_plan_coords coords;   /* place of the rank in the mesh */
 } orth_plan;
