@@ -165,6 +165,7 @@ TEST(rules_between_options_are_told_in_words)
         {"comm: {backend: mpi}\nmemory: {recompute: auto}", "memory.recompute=auto with comm.backend=mpi needs memory.recompute_limit"},
         {"memory: {recompute: sqrt, recompute_layers: 2}", "memory.recompute_layers and memory.recompute_method need memory.recompute=full, not sqrt"},
         {"optimizer: {nesterov: true}", "optimizer.nesterov=true needs optimizer.name=sgd, not adamw"},
+        {"optimizer: {name: sgd, momentum: 0, nesterov: true}", "optimizer.nesterov=true needs optimizer.momentum, which is 0"},
         {"optimizer: {lr_factors: [\"*.bias=0.5\", embed]}", "run.yaml:1:25: optimizer.lr_factors: 'embed' is not PATTERN=FACTOR"},
         {"precision: {grad_reduce: bf16}", "precision.grad_reduce=bf16 needs numerics.mode=fast"},
         {"precision: {grad_reduce: int8}", "precision.grad_reduce=int8 needs numerics.mode=fast"},
@@ -218,6 +219,10 @@ TEST(words_of_the_command_line_replace_what_the_file_says)
     orth_ctx *ctx = test_ctx(1);
     orth_config c;
     CHECK_OK(ctx, parse(ctx, &c, "train: {steps: 5}\nmodel: {layers: 2}"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "command line", "memory.offload_sub_group", "2.5e9"));
+    assert_true(c.memory_offload_sub_group == 2500000000);
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "train.steps=1.5e0: must be a whole number", orth_config_set(ctx, &c, "command line", "train.steps", "1.5e0"));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "train.steps=1e19: must be", orth_config_set(ctx, &c, "command line", "train.steps", "1e19"));
     CHECK_OK(ctx, orth_config_set(ctx, &c, "command line", "train.steps", "7"));
     CHECK_OK(ctx, orth_config_set(ctx, &c, "command line", "data.path", "[a.txt, 'b c.txt']"));
     CHECK_OK(ctx, orth_config_set(ctx, &c, "command line", "checkpoint.dir", "odd: [name] # x"));

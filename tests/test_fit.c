@@ -168,6 +168,20 @@ TEST(a_longer_sequence_that_needs_less_is_found)
     run_end(r);
 }
 
+/* Lengths that a layout allows may be farther from each other than 8 tokens, and a rank's limit is one beside those of the host and of files. */
+TEST(what_is_found_keeps_all_rules_and_limits)
+{
+#define TINY "model.family=gpt2 model.layers=3 model.hidden=64 model.heads=4 model.vocab=257 run.probe_s=0.001 "
+    run_case *r = run_begin();
+    RUN(r, 0, "largest that fits: data.seq_len=5632\n", "plan " TINY "--fit=seq_len --limit=40MB parallel.cp=4 parallel.cp_kind=ring data.seq_len=1536");
+    RUN(r, 0, "largest that fits: data.seq_len=1408\n", "plan " TINY "--fit=seq_len --limit=31MB precision.products=nvfp4 data.seq_len=384");
+    RUN(r, 0, "largest that fits: model.layers=2\n", "plan " TINY "data.seq_len=64 memory.offload_optimizer=host memory.limit_host=1.5MB --fit=layers --limit=7MB");
+    RUN(r, 0, "in the host's memory, limit 1000000 B", "plan " TINY "data.seq_len=64 memory.offload_optimizer=host memory.limit_host=1MB --ladder --limit=5MB");
+    assert_null(strstr(r->out, "yes   memory.offload_gradients=host"));
+    RUN(r, 0, "parameters", "plan " TINY "data.seq_len=64 memory.recompute=auto memory.recompute_limit=5.9MB memory.limit=5.6MB --require-fit");
+    run_end(r);
+}
+
 /* A line at most as often as it is asked for, and none when the work is over. */
 TEST(who_waits_is_told_how_far_work_is)
 {
@@ -382,6 +396,7 @@ int main(void)
         cmocka_unit_test(the_largest_value_that_fits_fits_and_the_next_does_not),
         cmocka_unit_test(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_time),
         cmocka_unit_test(a_longer_sequence_that_needs_less_is_found),
+        cmocka_unit_test(what_is_found_keeps_all_rules_and_limits),
         cmocka_unit_test(who_waits_is_told_how_far_work_is),
         cmocka_unit_test(a_ladder_without_time_says_that_changes_are_left),
         cmocka_unit_test(the_ladder_of_a_run_with_moments_in_8_bits_has_offload),

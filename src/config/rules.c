@@ -168,6 +168,8 @@ static orth_status freezing_names_something(orth_ctx *ctx, const orth_config *c)
 
 static orth_status nesterov_is_for_sgd(orth_ctx *ctx, const orth_config *c)
 {
+    if (c->optimizer_nesterov && c->optimizer_name == ORTH_optimizer_name_sgd && c->optimizer_momentum == 0)
+        return BREAKS(ctx, c, optimizer_nesterov, optimizer_momentum, "optimizer.nesterov=true needs optimizer.momentum, which is %g", 0.0);
     if (!c->optimizer_nesterov || c->optimizer_name == ORTH_optimizer_name_sgd)
         return ORTH_OK;
     return BREAKS(ctx, c, optimizer_nesterov, optimizer_name,
@@ -485,6 +487,11 @@ static bool decays_nothing(const orth_config *c)
     return c->optimizer_weight_decay == 0;
 }
 
+static bool scales_no_lr(const orth_config *c)
+{
+    return c->optimizer_lr_scaling == ORTH_optimizer_lr_scaling_none;
+}
+
 static bool is_sgd(const orth_config *c)
 {
     return c->optimizer_name == ORTH_optimizer_name_sgd;
@@ -533,6 +540,7 @@ static const struct {
     {ORTH_OPT_precision_grad_reduce, has_one_replica, "parallel.dp=1"},
     {ORTH_OPT_optimizer_weight_decay_factors, decays_nothing, "optimizer.weight_decay=0"},
     {ORTH_OPT_optimizer_momentum, is_not_sgd, "it is of optimizer.name=sgd"},
+    {ORTH_OPT_optimizer_lr_base_batch, scales_no_lr, "it is of optimizer.lr_scaling=linear"},
     {ORTH_OPT_optimizer_betas, is_sgd, "optimizer.name=sgd"},
     {ORTH_OPT_optimizer_eps, is_sgd, "optimizer.name=sgd"},
     {ORTH_OPT_schedule_min_lr_ratio, lr_is_constant, "schedule.name=constant"},

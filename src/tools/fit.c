@@ -88,6 +88,12 @@ static const trial *find_try(const search *x, int64_t number)
     return NULL;
 }
 
+/* With a limit of each rank in place of those of all ranks and of devices. */
+static bool fits_instead(const search *x, const orth_price *p)
+{
+    return p->worst_bytes <= x->rank_limit && !orth_budget_exceeded(&p->budgets[ORTH_BUDGET_HOST]) && !orth_budget_exceeded(&p->budgets[ORTH_BUDGET_FILES]);
+}
+
 /* Prices value `number`, or has done so; *out NULL: no such value, or enough were tried. */
 static orth_status look_at(orth_ctx *ctx, search *x, int64_t number, const trial **out)
 {
@@ -99,7 +105,7 @@ static orth_status look_at(orth_ctx *ctx, search *x, int64_t number, const trial
     *t = (trial){.number = number, .value = value};
     ORTH_TRY(price_value(ctx, x, value, &t->price));
     ORTH_TRY(orth_ctx_check_stop(ctx));
-    t->fits = !t->price.refused && (x->rank_limit ? t->price.worst_bytes <= x->rank_limit : t->price.fits);
+    t->fits = !t->price.refused && (x->rank_limit ? fits_instead(x, &t->price) : t->price.fits);
     x->num_tries++;
     *out = t;
     return ORTH_OK;
@@ -149,6 +155,25 @@ static orth_status halve(orth_ctx *ctx, search *x, int64_t low, int64_t high)
             high = middle;
         }
     }
+    return ORTH_OK;
+}
+
+/* A layout may allow multiples of some power of two only: steps to the next length that it does. */
+static orth_status find_step(orth_ctx *ctx, search *x, int64_t length)
+{
+    const int64_t least = x->step;
+    for (int64_t step = least; length % step == 0; step *= 2) {
+        const trial *t;
+        x->step = step;
+        x->first = length / step;
+        x->num_tries = 0; /* they are numbered by steps */
+        ORTH_TRY(look_at(ctx, x, x->first + 1, &t));
+        if (!t->price.refused)
+            return ORTH_OK;
+    }
+    x->step = least; /* the length itself is refused, or the next one is by another rule */
+    x->first = ORTH_MAX(1, length / least);
+    x->num_tries = 0;
     return ORTH_OK;
 }
 
@@ -282,6 +307,8 @@ orth_status orth_fit(orth_ctx *ctx, const orth_config *base, orth_place_to_run *
         return ORTH_ERR_NOMEM;
     *x = (search){.base = base, .where = where, .rank_limit = rank_limit};
     orth_status s = choose_key(ctx, x, key);
+    if (s == ORTH_OK && strcmp(x->key, "data.seq_len") == 0)
+        s = find_step(ctx, x, base->data_seq_len);
     if (s == ORTH_OK)
         s = x->step > 0 ? bisect(ctx, x) : scan_divisors(ctx, x);
     if (s == ORTH_OK && strcmp(x->key, "data.seq_len") == 0)

@@ -265,8 +265,8 @@ static void budgets_of(const ladder *x, const orth_price *p, orth_budget out[ORT
 {
     const size_t of_auto = has_auto(x->cfg) ? (size_t)x->cfg->memory_recompute_limit : 0;
     memcpy(out, p->budgets, sizeof p->budgets);
-    for (int b = 0; x->rank_limit && b < ORTH_NUM_BUDGETS; b++)
-        out[b].limit = 0;
+    if (x->rank_limit)
+        out[ORTH_BUDGET_ALL].limit = out[ORTH_BUDGET_DEVICE].limit = 0;
     out[ORTH_NUM_BUDGETS] = (orth_budget){"on the rank that needs the most", x->rank_limit ? "--limit" : "memory.recompute_limit", p->worst_bytes,
                                           x->rank_limit ? x->rank_limit : of_auto};
 }
