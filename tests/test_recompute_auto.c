@@ -325,12 +325,15 @@ TEST(no_drawn_set_for_each_of_many_layers_is_cheaper_than_the_chosen_one)
 static void check_named(orth_ctx *ctx, const layout_case *c)
 {
     static const char *const linear[] = {"linear"}, *const both[] = {"linear", "attention"}, *const part[] = {"linear", "attention_part"},
+                      *const core[] = {"attention"}, *const core_part[] = {"attention_part"},
                       *const three[] = {"linear", "add", "attention"}, *const three_parts[] = {"linear", "add", "attention_part"}, *const norm[] = {"norm"};
     const orth_recompute policies[] = {
         {.kind = ORTH_RECOMPUTE_NONE}, {.kind = ORTH_RECOMPUTE_SELECTIVE}, {.kind = ORTH_RECOMPUTE_FULL}, {.kind = ORTH_RECOMPUTE_FULL, .layers = 2},
         {.kind = ORTH_RECOMPUTE_FULL, .layers = 1, .block = true}, {.kind = ORTH_RECOMPUTE_SQRT},
         {.kind = ORTH_RECOMPUTE_OPS, .ops = norm, .num_ops = 1}, {.kind = ORTH_RECOMPUTE_KEEP, .ops = linear, .num_ops = 1},
-        {.kind = ORTH_RECOMPUTE_KEEP, .ops = c->layout.cp > 1 ? part : both, .num_ops = 2}, {.kind = ORTH_RECOMPUTE_KEEP, .ops = c->layout.cp > 1 ? three_parts : three, .num_ops = 3}};
+        {.kind = ORTH_RECOMPUTE_KEEP, .ops = c->layout.cp > 1 ? part : both, .num_ops = 2},
+        {.kind = ORTH_RECOMPUTE_KEEP, .ops = c->layout.cp > 1 ? core_part : core, .num_ops = 1},
+        {.kind = ORTH_RECOMPUTE_OPS, .ops = c->layout.cp > 1 ? part : both, .num_ops = 2}, {.kind = ORTH_RECOMPUTE_KEEP, .ops = c->layout.cp > 1 ? three_parts : three, .num_ops = 3}};
     searching x;
     begin(ctx, &x, c);
     const double plain = counted(ctx, &x, &policies[0]).added_flops;

@@ -207,6 +207,8 @@ static orth_status choose_stage(orth_ctx *ctx, orth_again_search *s, again_stage
     ORTH_TRY(choose_ordered(ctx, s, st, limit, out));
     for (int32_t i = st->num_ordered; i < st->num && *out != st->choices; i++) {
         again_choice *c = &st->choices[i];
+        if (lower_bound(st, c) > limit)
+            continue;
         ORTH_TRY(orth_ctx_check_stop(ctx));
         ORTH_TRY(compile(ctx, s, st, c));
         if (c->worst <= limit && (!*out || c->flops < (*out)->flops))

@@ -23,7 +23,8 @@ typedef struct {
 typedef struct {
     int place;
     again_choice *choices;     /* [num], those that keep every layer's input first, in either part by cost */
-    int32_t num, num_ordered;  /* those from num_ordered on have groups beside layers with any set: what they cost is known when compiled */
+    int32_t num, num_ordered;  /* those from num_ordered on have groups beside layers with any set, or the set of a named policy: what they cost is known
+                                  when compiled */
     int64_t num_instrs;
     orth_saved saved;
     orth_again_set sets[ORTH_AGAIN_SETS];

@@ -84,6 +84,57 @@ static int by_cost(const void *a, const void *b)
     return c ? c : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
+static orth_status add_equal(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_again_set *set)
+{
+    again_choice *c = add_choice(ctx, s, st);
+    for (int32_t l = 0; c && l < st->saved.num_layers; l++)
+        set_layer(c, l, set, 0);
+    return c ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+/* ---- policies that have a name ---- */
+
+#define MAX_NAMED 256
+
+typedef struct {
+    orth_again_set sets[MAX_NAMED];
+    int32_t num;
+} named_sets;
+
+static void add_named(named_sets *x, const orth_again_search *s, const again_stage *st, const orth_graph *layer, const orth_recompute *r)
+{
+    bool again[ORTH_RECOMPUTE_NODES];
+    orth_recompute_mark(r, 0, layer, s->spec.partition->layout.sequence_parallel, again);
+    const orth_again_set set = orth_again_set_of(&st->saved, layer, again, false);
+    for (int32_t i = 0; i < x->num; i++)
+        if (x->sets[i].marks == set.marks)
+            return;
+    if (x->num < MAX_NAMED)
+        x->sets[x->num++] = set;
+}
+
+/* All of one kind of op, or of two, and all but those. */
+static void list_named(named_sets *x, const orth_again_search *s, const again_stage *st, const orth_graph *layer, bool two)
+{
+    static const orth_recompute_kind kinds[] = {ORTH_RECOMPUTE_OPS, ORTH_RECOMPUTE_KEEP};
+    const char *names[ORTH_RECOMPUTE_NODES];
+    int32_t num = 0;
+    x->num = 0;
+    for (int32_t n = 0; n < layer->num_forward; n++) {
+        const char *name = orth_op_name(layer->nodes[n].op);
+        int32_t i = 0;
+        while (i < num && strcmp(names[i], name) != 0)
+            i++;
+        names[i] = name;
+        num = ORTH_MAX(num, i + 1);
+    }
+    add_named(x, s, st, layer, &(orth_recompute){.kind = ORTH_RECOMPUTE_SELECTIVE});
+    for (int k = 0; k < ORTH_COUNT(kinds); k++)
+        for (int32_t i = 0; i < num; i++)
+            for (int32_t j = i; j < (two ? num : i + 1); j++)
+                add_named(x, s, st, layer, &(orth_recompute){.kind = kinds[k], .ops = (const char *[]){names[i], names[j]}, .num_ops = 1 + (j > i)});
+}
+
 /* Of all layers, or of all but the last one, which has any of the sets: where that makes no more choices than can be looked at. */
 static orth_status list_mixtures(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer, const layer_sets *all)
 {
@@ -190,14 +241,6 @@ static orth_status list_divided(orth_ctx *ctx, orth_again_search *s, again_stage
     return ORTH_OK;
 }
 
-static orth_status add_equal(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_again_set *set)
-{
-    again_choice *c = add_choice(ctx, s, st);
-    for (int32_t l = 0; c && l < st->saved.num_layers; l++)
-        set_layer(c, l, set, 0);
-    return c ? ORTH_OK : ORTH_ERR_NOMEM;
-}
-
 /* The same set in every layer: one that is worth it, or, where they can all be compiled, any that computes nothing. What is spared does not say what a
  * device keeps of what leaves. */
 static orth_status list_equal(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer, const layer_sets *of)
@@ -220,7 +263,32 @@ static orth_status list_equal(orth_ctx *ctx, orth_again_search *s, again_stage *
     return ORTH_OK;
 }
 
-orth_status again_list_choices(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer)
+static bool can_compile(const again_stage *st, int32_t num)
+{
+    return (double)num * (double)st->num_instrs <= (double)MAX_COMPILED;
+}
+
+/* Behind the others, as they are compiled: policies that have a name. They spare no more than others for what they cost, by the sum over layers. But
+ * neither what is alive at the peak nor what the last layer makes again is that sum, and nobody is to find a policy that is better than the choice. */
+static orth_status append_named(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer)
+{
+    const again_choice *before = st->choices;
+    named_sets named;
+    list_named(&named, s, st, layer, true);
+    if (!can_compile(st, named.num))
+        list_named(&named, s, st, layer, false);
+    if (!can_compile(st, named.num))
+        return ORTH_OK;
+    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, again_choice, st->num + named.num);
+    if (!st->choices)
+        return ORTH_ERR_NOMEM;
+    memcpy(st->choices, before, (size_t)st->num * sizeof *before);
+    for (int32_t i = 0; i < named.num; i++)
+        ORTH_TRY(add_equal(ctx, s, st, &named.sets[i]));
+    return ORTH_OK;
+}
+
+static orth_status list_in_order(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer)
 {
     const int32_t layers = st->saved.num_layers;
     layer_sets of;
@@ -245,4 +313,10 @@ orth_status again_list_choices(orth_ctx *ctx, orth_again_search *s, again_stage 
     qsort(st->choices + first, (size_t)(st->num - first), sizeof *st->choices, by_cost);
     st->num_ordered = st->num;
     return ORTH_OK;
+}
+
+orth_status again_list_choices(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer)
+{
+    ORTH_TRY(list_in_order(ctx, s, st, layer));
+    return append_named(ctx, s, st, layer);
 }
