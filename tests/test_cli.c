@@ -330,6 +330,30 @@ TEST(limits_of_devices_and_hosts_hold_on_a_cluster)
     expect(ON_CLUSTER "--compare memory.limit_host=[8MB,80MB]", 0, "no");
 }
 
+/* A rank has a device of its own: a limit of one machine's memory is said to be none, and the device's holds without offload, too. */
+TEST(on_a_cluster_a_limit_of_one_machine_is_refused_and_one_of_devices_is_kept)
+{
+#define KEEPS "model.preset=gpt2-tiny data.seq_len=64 train.global_batch=8 --cluster=rtx-4090-8 parallel.dp=8 "
+#define SEARCHED KEEPS "parallel.tp=1 parallel.pp=1 parallel.cp=1 memory.offload_activations=none "
+    expect("plan " KEEPS "memory.limit=1MB", 2, "command line: memory.limit is one of all ranks together on one machine");
+    expect("search " SEARCHED "memory.limit=1MB", 2, "memory.limit_device limits each rank's memory there");
+    expect("plan " KEEPS "--compare memory.limit=[1MB,2MB]", 2, "memory.limit_device limits each rank");
+    expect("plan " KEEPS "memory.limit=auto --require-fit", 0, "fits");
+    expect("plan " KEEPS "--require-fit memory.limit_device=1MB", 3, "planned on the rank that needs the most exceed the limit of ");
+    expect("plan " KEEPS "--require-fit memory.limit_device=1GB", 0, "of 0.93 GiB");
+    expect("search " SEARCHED "memory.limit_device=12MB --json", 0, "\"offload_optimizer\": \"none\"");
+    expect("search " SEARCHED "memory.limit_device=1KB", 0, "winner         none fits");
+    /* A run file is one for the machine that trains, too. */
+    write_file("cli_limit.yaml", "memory: {limit: 1MB}\n");
+    expect("plan cli_limit.yaml --require-fit " KEEPS, 0, "cli_limit.yaml:1:17: memory.limit limits nothing with --cluster");
+    write_file("cli_limit.yaml", "memory: {limit_device: 1MB}\n");
+    expect("plan cli_limit.yaml --require-fit " KEEPS, 3, "exceed the limit of ");
+    expect("plan cli_limit.yaml --json " KEEPS "--out=cli_limit_out.yaml memory.limit_device=1GB", 0, "memory.limit_device is left out");
+    expect("plan cli_limit_out.yaml", 0, "fits");
+    unlink("cli_limit.yaml");
+    unlink("cli_limit_out.yaml");
+}
+
 TEST(a_plan_that_does_not_fit_names_the_nearest_changes_with_which_it_does)
 {
     static char out[1 << 18], args[1024];
@@ -770,6 +794,7 @@ int main(void)
         cmocka_unit_test(plans_of_the_largest_sizes_end),
         cmocka_unit_test(a_vocabulary_that_is_assumed_is_said),
         cmocka_unit_test(limits_of_devices_and_hosts_hold_on_a_cluster),
+        cmocka_unit_test(on_a_cluster_a_limit_of_one_machine_is_refused_and_one_of_devices_is_kept),
         cmocka_unit_test(mistakes_are_named_with_exit_2),
         cmocka_unit_test(a_bad_file_of_configuration_ends_with_2_and_is_named),
         cmocka_unit_test(what_follows_from_a_configuration_of_another_program_follows_from_keys_of_the_command_line_too),

@@ -11,6 +11,8 @@
 #include "tools/import.h"
 #include "train/setup.h"
 
+#define COMMAND_LINE "command line" /* the place of what it says */
+
 const char *orth_cmd_flag(const orth_cmd *cmd, const char *name)
 {
     const orth_args *args = cmd->flags;
@@ -289,7 +291,7 @@ static orth_status set_from_word(orth_ctx *ctx, orth_config *cfg, const char *wo
     char key[128];
     size_t n = key_length(word);
     snprintf(key, sizeof key, "%.*s", (int)n, word);
-    return orth_config_set(ctx, cfg, "command line", key, word + n + 1);
+    return orth_config_set(ctx, cfg, COMMAND_LINE, key, word + n + 1);
 }
 
 /* The environment is read here and nowhere else. */
@@ -358,6 +360,28 @@ static orth_status import_from(orth_ctx *ctx, const orth_cmd *cmd, orth_config *
     return orth_as_configuration(ctx, orth_import(ctx, cfg, tool, source, num_devices));
 }
 
+/* On described devices a limit of all ranks' memory together says nothing. In a run file it is one of the machine that trains, and stays there. */
+static orth_status use_devices(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg)
+{
+    const char *cluster = orth_cmd_flag(cmd, "cluster"), *place = cfg->place[ORTH_OPT_memory_limit];
+    orth_hardware h;
+    if (!cluster)
+        return ORTH_OK;
+    if (orth_hardware_find(ctx, &h, cluster) != ORTH_OK) { /* the verb says why, which knows --gpus, too */
+        orth_ctx_clear_error(ctx);
+        return ORTH_OK;
+    }
+    cfg->on_devices = !h.has_host;
+    orth_hardware_release(ctx, &h);
+    if (!cfg->on_devices || cfg->memory_limit == 0)
+        return ORTH_OK;
+    if (strcmp(place, COMMAND_LINE) == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: memory.limit is one of all ranks together on one machine, but with --cluster each rank has a device: "
+                         "memory.limit_device limits each rank's memory there", place);
+    orth_log(ctx, ORTH_LOG_WARN, cmd->verb, "%s: memory.limit limits nothing with --cluster, where each rank has a device: memory.limit_device would", place);
+    return ORTH_OK;
+}
+
 orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, const char *run_file)
 {
     ORTH_TRY(orth_config_init(ctx, cfg));
@@ -371,6 +395,7 @@ orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, 
         ORTH_TRY(import_from(ctx, cmd, cfg, (orth_tool)t));
     ORTH_TRY(set_from_environment(ctx, cfg));
     ORTH_TRY(set_from_words(ctx, cmd, cfg));
+    ORTH_TRY(use_devices(ctx, cmd, cfg));
     /* A search holds the rules against each of its layouts, whose keys are not these; init against what it has chosen. */
     if (strcmp(cmd->verb, "search") == 0 || strcmp(cmd->verb, "init") == 0)
         return ORTH_OK;

@@ -419,7 +419,7 @@ static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *
         ORTH_TRY(devices_of_a_node(ctx, cluster, &of_a_node));
         return orth_export(ctx, cfg, tool, path, of_a_node);
     }
-    return orth_config_write(ctx, cfg, path);
+    return orth_export_run(ctx, cfg, path);
 }
 
 static bool has_no_choice(const orth_ctx *ctx, const orth_cmd *cmd)
@@ -515,7 +515,7 @@ static orth_status answer(orth_ctx *ctx, const orth_cmd *cmd)
 {
     const bool to_fit = orth_cmd_flag(cmd, "fit") || orth_cmd_flag(cmd, "ladder");
     if (orth_cmd_flag(cmd, "limit") && !to_fit)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --limit is for --fit and --ladder; memory.limit is the run's");
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --limit is for --fit and --ladder; the run's own is memory.limit, with --cluster memory.limit_device");
     if (orth_cmd_flag(cmd, "scaling"))
         return plan_scaling(ctx, cmd);
     if (to_fit)

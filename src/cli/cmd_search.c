@@ -5,6 +5,7 @@
 #include "cli/memory.h"
 #include "cli/numbers.h"
 #include "cli/waiting.h"
+#include "tools/export.h"
 #include "tools/search_report.h"
 #include "tools/shares.h"
 
@@ -73,7 +74,7 @@ static orth_status finish_winner(orth_ctx *ctx, orth_search *s, int32_t winner, 
     if (s->where.hardware.mixed && cfg.parallel_dp > 1)
         st = share_out(ctx, s, &cfg, quiet);
     if (st == ORTH_OK && path)
-        st = orth_config_write(ctx, &cfg, path);
+        st = orth_export_run(ctx, &cfg, path);
     orth_config_release(ctx, &cfg);
     return st;
 }

@@ -54,7 +54,7 @@ typedef struct {
     /* Where each value was set, "run.yaml:3:9" or "command line"; NULL: it is the default. */
     const char *place[ORTH_NUM_OPTIONS];
     orth_arena arena;             /* strings above */
-    bool on_devices;              /* planned for devices whose memory is not the host's (orth_describe_on_devices) */
+    bool on_devices;              /* planned for devices whose memory is not the host's (--cluster, orth_describe_on_devices) */
 } orth_config;
 
 #define ORTH_CONFIG_IS_SET(cfg, section, key) ((cfg)->place[ORTH_OPT_##section##_##key] != NULL)
@@ -75,7 +75,7 @@ orth_status orth_config_set(orth_ctx *ctx, orth_config *cfg, const char *place, 
 const char *orth_config_meaning(const char *name);
 /* ORTH_ERR_ARG: unknown key, with the one that is likely meant. */
 orth_status orth_config_fail_unknown(orth_ctx *ctx, const char *place, const char *path);
-/* Sets in cfg what was given (not left to its default) in `given`. */
+/* Sets in cfg what was given (not left to its default) in `given`, and whether that is for devices. */
 orth_status orth_config_override(orth_ctx *ctx, orth_config *cfg, const orth_config *given);
 /* The rules between options; the first that is broken, in words. ORTH_ERR_ARG. */
 orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg);

@@ -105,6 +105,7 @@ orth_status orth_config_override(orth_ctx *ctx, orth_config *cfg, const orth_con
         orth_mem_free(ctx, text);
         ORTH_TRY(s);
     }
+    cfg->on_devices = cfg->on_devices || given->on_devices;
     return ORTH_OK;
 }
 

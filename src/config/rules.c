@@ -313,10 +313,10 @@ bool orth_config_offloads_to_file(const orth_config *c)
 
 static orth_status offload_has_what_it_speaks_of(orth_ctx *ctx, const orth_config *c)
 {
-    if (!orth_config_offloads(c) && c->memory_limit_device > 0)
+    if (!orth_config_offloads(c) && !c->on_devices && c->memory_limit_device > 0)
         return BREAKS(ctx, c, memory_limit_device, memory_offload_optimizer,
-                      "memory.limit_device needs memory.offload_optimizer or memory.offload_activations, host or file: without, all memory is "
-                      "one, see memory.limit");
+                      "memory.limit_device needs memory.offload_optimizer or memory.offload_activations, host or file: without, all memory of "
+                      "this machine is one, see memory.limit");
     if (!orth_config_offloads(c) && c->memory_limit_host > 0)
         return BREAKS(ctx, c, memory_limit_host, memory_offload_optimizer,
                       "memory.limit_host needs memory.offload_optimizer or memory.offload_activations, host or file: without, all memory is "

@@ -33,6 +33,8 @@ static orth_status read_word(orth_ctx *ctx, comparison *x, const char *word)
     for (int i = 0; i < x->num_axes; i++)
         if (strcmp(x->axes[i].key, a->key) == 0)
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--compare: %s is given twice", a->key);
+    if (x->base->on_devices && strcmp(a->key, "memory.limit") == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--compare: memory.limit is one of all ranks together on one machine; with --cluster memory.limit_device limits each rank");
     ORTH_TRY(orth_yaml_list(ctx, &x->arena, "command line", word + n + 1, &a->values));
     if (a->values.num_items == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--compare: %s has no values", a->key);

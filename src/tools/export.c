@@ -327,3 +327,14 @@ orth_status orth_export(orth_ctx *ctx, const orth_config *cfg, orth_tool tool, c
     orth_config_release(ctx, &whole);
     return s;
 }
+
+orth_status orth_export_run(orth_ctx *ctx, const orth_config *cfg, const char *path)
+{
+    orth_config c = *cfg;
+    if (cfg->memory_limit_device > 0 && !orth_config_offloads(cfg)) {
+        orth_log(ctx, ORTH_LOG_INFO, "export", "%s: memory.limit_device is left out: without offload only the devices of --cluster have a limit of their own", ORTH_SHOWN(path));
+        c.memory_limit_device = 0;
+        c.place[ORTH_OPT_memory_limit_device] = NULL;
+    }
+    return orth_config_write(ctx, &c, path);
+}

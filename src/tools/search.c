@@ -271,11 +271,16 @@ static bool is_too_far(const orth_search *s, const orth_search_question *q, cons
     return (key > q->max_key && blocks > MANY_BLOCKS) || (orth_search_has_many_programs(s, c) && blocks > TOO_MANY_BLOCKS);
 }
 
-orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_question *q, orth_search_answer *out)
+double orth_search_limit(const orth_search *s)
 {
     const orth_hardware *h = &s->where.hardware;
     const double all = 0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB), given = (double)s->space.base->memory_limit_device;
-    const double device = given > 0 ? fmin(given, all) : all, limit = q->limit_bytes > 0 ? fmin(q->limit_bytes, device) : device;
+    return given > 0 ? fmin(given, all) : all;
+}
+
+orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_question *q, orth_search_answer *out)
+{
+    const double device = orth_search_limit(s), limit = q->limit_bytes > 0 ? fmin(q->limit_bytes, device) : device;
     for (int32_t planned = 0;;) {
         double bytes;
         const int64_t i = least(s, q, limit, &bytes);

@@ -66,6 +66,9 @@ typedef struct {
                                  * that no rule refuses and that the hosts have the memory for */
 } orth_search_answer;
 
+/* What a rank's device may hold: what it has, or memory.limit_device where that is less. */
+double orth_search_limit(const orth_search *s);
+
 /* ORTH_ERR_NOMEM. */
 orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_question *q, orth_search_answer *out);
 

@@ -153,9 +153,8 @@ static orth_status ask_few_first(orth_ctx *ctx, orth_search *s, orth_search_ques
 static orth_status ask_well_below(orth_ctx *ctx, found *f, orth_search_question q, orth_search_answer *out)
 {
     static const double below[] = {0.75, 0.5, 0.25};
-    const orth_hardware *h = &f->s->where.hardware;
     q.max_plans *= 2;
-    const double limit = q.limit_bytes > 0 ? q.limit_bytes : 0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB);
+    const double limit = q.limit_bytes > 0 ? q.limit_bytes : orth_search_limit(f->s);
     for (int i = 0; i < ORTH_COUNT(below) && out->candidate < 0; i++) {
         orth_search_answer a;
         q.limit_bytes = below[i] * limit;
