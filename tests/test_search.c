@@ -433,6 +433,58 @@ static const char machine[] =
     "fp32_all:\n  linear: [9000, 0, 0, 0, 0, 0.015]\n  linear_dx: [9000, 0, 0, 0, 0, 0.015]\n  linear_dw: [9000, 0, 0, 0, 0, 0.015]\n"
     "calls: {send: [10, 0, 0], recv: [10, 0, 0]}\n";
 
+/* Every layout that cuts model and batch as the winner does, priced by itself. */
+static void expect_no_better_beside(orth_ctx *ctx, orth_search *s, const orth_candidate *winner, double limit, double step_s)
+{
+    for (int64_t i = 0; i < s->space.num; i++) {
+        const orth_candidate *c = &s->space.list[i];
+        orth_config cfg;
+        orth_price p;
+        if (c->pp != winner->pp || c->dp != winner->dp || c->zero != winner->zero || c->micro_batch > 4 || c->bytes > limit)
+            continue;
+        CHECK_OK(ctx, orth_search_config(ctx, s, (int32_t)i, &cfg));
+        CHECK_OK(ctx, orth_price_run(ctx, &s->where, &cfg, &p));
+        if (!p.refused && (double)p.bytes <= limit && p.step_s < step_s * (1 - 1e-8)) /* JSON has 9 digits */
+            fail_msg("in %.0f bytes a row takes %.9g s, a layout like the winner %.9g s", limit, step_s, p.step_s);
+        orth_config_release(ctx, &cfg);
+    }
+}
+
+/* What less memory costs is mostly recomputation, smaller micro-batches and offload of the winner's own layout. */
+TEST(in_less_memory_a_row_is_as_good_as_layouts_like_the_winner_and_says_what_is_not_proved)
+{
+    static const char text[] = "model: {family: llama, layers: 16, hidden: 2048, heads: 16, kv_heads: 8, vocab: 32000, max_seq: 2048}\ndata: {seq_len: 2048}\n"
+                               "train: {global_batch: 32}\nprecision: {compute: bf16}\nnumerics: {mode: fast}\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_config base;
+    orth_search s;
+    char *report;
+    int32_t winner;
+    CHECK_OK(ctx, orth_config_init(ctx, &base));
+    CHECK_OK(ctx, orth_config_parse(ctx, &base, "run.yaml", text, strlen(text)));
+    set(ctx, &base, "parallel.tp", "%d", 1);
+    set(ctx, &base, "parallel.cp", "%d", 1);
+    set(ctx, &base, "parallel.shard_group", "%d", 0);
+    CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", "memory.offload_params", "none"));
+    CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", "memory.offload_gradients", "none"));
+    CHECK_OK(ctx, orth_search_make(ctx, &s, &base, "h100-8", ORTH_GOAL_TIME));
+    CHECK_OK(ctx, orth_search_report(ctx, &s, 64, true, &report, &winner));
+    json_t *root = json_loads(report, 0, NULL), *front = json_object_get(root, "memory_against_time");
+    assert_int_equal(json_array_size(front), 3);
+    for (size_t k = 0; k < 3; k++) {
+        json_t *row = json_array_get(front, k), *best = json_object_get(row, "best");
+        const double step_s = json_number_value(json_object_get(best, "step_s")), next = json_number_value(json_object_get(row, "next_bound"));
+        assert_true(json_is_object(best));
+        assert_true(json_is_true(json_object_get(row, "proved")) ? json_is_null(json_object_get(row, "next_bound")) : next > 0 && next <= step_s * (1 + 1e-8));
+        expect_no_better_beside(ctx, &s, &s.space.list[winner], json_number_value(json_object_get(row, "memory_limit")), step_s);
+    }
+    json_decref(root);
+    orth_mem_free(ctx, report);
+    orth_search_release(ctx, &s);
+    orth_config_release(ctx, &base);
+    test_ctx_free(ctx);
+}
+
 TEST(on_a_measured_machine_the_winner_is_the_best_of_all_layouts_of_its_threads)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -569,6 +621,7 @@ int main(void)
         cmocka_unit_test(layouts_that_are_refused_when_they_are_compiled_are_left_out),
         cmocka_unit_test(what_few_plans_give_is_the_best_of_all_that_were_planned),
         cmocka_unit_test(a_search_with_frozen_parameters_finds_the_best_of_the_layouts_and_claims_no_proof_that_it_does_not_have),
+        cmocka_unit_test(in_less_memory_a_row_is_as_good_as_layouts_like_the_winner_and_says_what_is_not_proved),
         cmocka_unit_test(on_a_measured_machine_the_winner_is_the_best_of_all_layouts_of_its_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

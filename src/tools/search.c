@@ -116,6 +116,16 @@ static bool is_left_out(const orth_search_question *q, int64_t i)
     return false;
 }
 
+static bool is_beside(const orth_candidate *a, const orth_candidate *b)
+{
+    return a->tp == b->tp && a->cp == b->cp && a->pp == b->pp && a->dp == b->dp && a->zero == b->zero;
+}
+
+static bool is_asked(const orth_search *s, const orth_search_question *q, const orth_candidate *c)
+{
+    return (!q->is || q->is(s, c)) && (!q->beside || is_beside(c, q->beside));
+}
+
 /* Whether a layout goes before another: of equal keys the one that needs less memory, 1f1b before gpipe for example. Sums in another order may
  * differ in their last digits. */
 #define EQUAL 1e-12
@@ -133,7 +143,7 @@ static int64_t least(const orth_search *s, const orth_search_question *q, double
     *least_bytes = INFINITY;
     for (int64_t i = 0; i < s->space.num; i++) {
         const orth_candidate *c = &s->space.list[i];
-        if (q->is && !q->is(s, c))
+        if (!is_asked(s, q, c))
             continue;
         const double bytes = bytes_of(s, c), mine = orth_search_key(s, c);
         any = true;
@@ -239,7 +249,7 @@ static int32_t best_planned(const orth_search *s, const orth_search_question *q,
     for (int32_t k = 0; k < s->num_plans; k++) {
         const int32_t i = s->plans[k].candidate;
         const orth_candidate *c = &s->space.list[i], *other = best < 0 ? NULL : &s->space.list[best];
-        if ((!q->is || q->is(s, c)) && bytes_of(s, c) <= limit && !is_left_out(q, i) &&
+        if (is_asked(s, q, c) && bytes_of(s, c) <= limit && !is_left_out(q, i) &&
             (!other || is_before(orth_search_key(s, c), bytes_of(s, c), orth_search_key(s, other), bytes_of(s, other))))
             best = i;
     }

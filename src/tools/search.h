@@ -49,6 +49,7 @@ void orth_search_release(orth_ctx *ctx, orth_search *s);
 /* Which layouts may answer. */
 typedef struct {
     bool (*is)(const orth_search *s, const orth_candidate *c);  /* NULL: all */
+    const orth_candidate *beside;   /* only those that cut model and batch as this one, whose tp, cp, pp, dp and ZeRO they have; NULL: all */
     const int32_t *without;     /* [num_without] candidates that may not */
     int32_t num_without;
     double limit_bytes;         /* of a rank; 0: what a device has */

@@ -11,6 +11,7 @@
 
 #define PLANS_OF_A_KIND 2      /* popular choices, and limits of memory: the best of few plans, not proved */
 #define PLANS_OF_THE_NEXT 2    /* likewise, of each of the next nine */
+#define PLANS_BESIDE 2         /* likewise, of layouts like the winner and the rows in less memory */
 #define NUM_LIMITS 3
 #define FAR_BEHIND 1.3         /* a popular choice that loses so much by its bound is not planned: long programs cost most */
 #define TOO_SLOW 2             /* with less memory, layouts that take so many times the winner's step are not looked for */
@@ -205,13 +206,41 @@ static orth_status ask_kinds(orth_ctx *ctx, found *f, int32_t max_plans)
     return ORTH_OK;
 }
 
-/* What three quarters, a half and a quarter of the winner's memory cost. */
+static orth_search_question limit_question(const found *f, int k, int32_t max_plans)
+{
+    return (orth_search_question){.limit_bytes = f->limit_bytes[k], .max_plans = max_plans, .max_key = TOO_SLOW * winner_key(f)};
+}
+
+/* Of few plans those with the least bounds are often of meshes whose bounds are loose. So the mesh and ZeRO stage of the winner and of the rows before it are
+ * tried for a limit, too, with other micro-batches, recomputation and offload: what less memory mostly costs. */
+static orth_status ask_beside_rows(orth_ctx *ctx, found *f, int k)
+{
+    for (int row = -1; row < k; row++) {
+        const int32_t i = row < 0 ? f->list[0] : f->limit[row].candidate;
+        orth_search_answer a;
+        if (i < 0)
+            continue;
+        const orth_candidate beside = f->s->space.list[i];
+        orth_search_question q = limit_question(f, k, PLANS_BESIDE);
+        q.beside = &beside;
+        ORTH_TRY(ask_few(ctx, f, &q, &a));
+    }
+    return ORTH_OK;
+}
+
+/* What three quarters, a half and a quarter of the winner's memory cost. A row is then the best of all that were planned: a plan for another limit may be
+ * better than what was found for this one. */
 static orth_status ask_limits(orth_ctx *ctx, found *f)
 {
     for (int k = 0; k < NUM_LIMITS; k++) {
         f->limit_bytes[k] = (double)orth_search_price(f->s, f->list[0])->bytes * (double)(NUM_LIMITS - k) / (NUM_LIMITS + 1);
-        const orth_search_question q = {.limit_bytes = f->limit_bytes[k], .max_plans = 2 * PLANS_OF_A_KIND, .max_key = TOO_SLOW * winner_key(f)};
+        const orth_search_question q = limit_question(f, k, 2 * PLANS_OF_A_KIND);
+        ORTH_TRY(ask_beside_rows(ctx, f, k));
         ORTH_TRY(ask_few(ctx, f, &q, &f->limit[k]));
+    }
+    for (int k = 0; k < NUM_LIMITS; k++) {
+        const orth_search_question q = limit_question(f, k, 0);
+        ORTH_TRY(orth_search_ask(ctx, f->s, &q, &f->limit[k]));
     }
     return ORTH_OK;
 }
@@ -268,7 +297,8 @@ static const char *shares_of(const found *f, int32_t i)
     return f->s->plans[f->s->space.list[i].plan].dp_share;
 }
 
-static void add_candidate(orth_ctx *ctx, orth_text *t, const found *f, int32_t i)
+/* more: what its line ends with. */
+static void add_candidate(orth_ctx *ctx, orth_text *t, const found *f, int32_t i, const char *more)
 {
     char text[ORTH_CANDIDATE_MAX];
     const orth_price *p = orth_search_price(f->s, i);
@@ -276,8 +306,8 @@ static void add_candidate(orth_ctx *ctx, orth_text *t, const found *f, int32_t i
     char usd[24] = "-";
     if (usd_of(f, p) > 0)
         snprintf(usd, sizeof usd, "%.2f", usd_of(f, p));
-    orth_text_addf(ctx, t, "%10.5g %8.2f %12.6g %7.3f %9s  %s%s\n", p->step_s, (double)p->bytes / 0x1p30, p->tokens_per_s, p->mfu, usd, text,
-                   *shares_of(f, i) ? ", unequal shares" : "");
+    orth_text_addf(ctx, t, "%10.5g %8.2f %12.6g %7.3f %9s  %s%s%s\n", p->step_s, (double)p->bytes / 0x1p30, p->tokens_per_s, p->mfu, usd, text,
+                   *shares_of(f, i) ? ", unequal shares" : "", more);
 }
 
 static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
@@ -359,17 +389,30 @@ static void add_kind(orth_ctx *ctx, orth_text *t, const found *f, int k)
     orth_text_add(ctx, t, "\n");
 }
 
+/* How far a row in less memory may be off. */
+static void describe_doubt(const found *f, const orth_search_answer *a, char *out, size_t n)
+{
+    out[0] = '\0';
+    if (!a->proved && f->s->space.estimates)
+        snprintf(out, n, "; not proved");
+    else if (!a->proved)
+        snprintf(out, n, "; not proved: up to %.1f %% better by bounds", 100 * (1 - a->next / orth_search_key(f->s, &f->s->space.list[a->candidate])));
+}
+
 static void add_limits(orth_ctx *ctx, orth_text *t, const found *f)
 {
     double last = INFINITY;
+    char doubt[64];
     orth_text_add(ctx, t, "\nmemory against time (the fastest found in less memory)\n");
     for (int k = -1; k < NUM_LIMITS; k++) {
         const int32_t i = k < 0 ? f->list[0] : f->limit[k].candidate;
         const double bytes = i < 0 ? INFINITY : (double)orth_search_price(f->s, i)->bytes;
         if (i < 0)
             orth_text_addf(ctx, t, "  none %s%.2f GiB%s\n", f->limit[k].proved ? "in " : "was found in ", f->limit_bytes[k] / 0x1p30, f->limit[k].too_far >= 0 ? " in less than twice the time" : "");
-        else if (bytes < last)
-            add_candidate(ctx, t, f, i);
+        else if (bytes < last) {
+            describe_doubt(f, k < 0 ? &f->best[0] : &f->limit[k], doubt, sizeof doubt);
+            add_candidate(ctx, t, f, i, doubt);
+        }
         last = fmin(last, bytes);
     }
 }
@@ -400,7 +443,7 @@ static char *as_text(orth_ctx *ctx, const found *f)
         return orth_text_take(ctx, &t);
     orth_text_addf(ctx, &t, "\n%10s %8s %12s %7s %9s  %s\n", "step s", "GiB", "tokens/s", "MFU", "USD/1e9", "layout");
     for (int i = 0; i < f->num_best; i++)
-        add_candidate(ctx, &t, f, f->list[i]);
+        add_candidate(ctx, &t, f, f->list[i], "");
     orth_text_add(ctx, &t, "exact: GiB; estimates: step s and all that follows from it\n");
     if (f->s->num_plans < f->s->space.num)
         orth_text_addf(ctx, &t, "after the winner: the best of the %d layouts that were planned\n", f->s->num_plans);
@@ -461,6 +504,12 @@ static json_t *candidate_json(const found *f, int32_t i)
     return root;
 }
 
+/* Of an answer that is not proved: the least that another layout may take; null where none is known. */
+static json_t *next_json(const found *f, const orth_search_answer *a)
+{
+    return number_or_null(a->next, !a->proved && !f->s->space.estimates);
+}
+
 static char *as_json(orth_ctx *ctx, const found *f)
 {
     json_t *best = json_array(), *popular = json_object(), *least = json_object(), *front = json_array(), *depends = json_object();
@@ -472,12 +521,13 @@ static char *as_json(orth_ctx *ctx, const found *f)
         if (f->kind[k].candidate < 0 && f->kind[k].least_bytes > 0 && !isinf(f->kind[k].least_bytes))
             json_object_set_new(least, kinds[k].name, json_integer((json_int_t)f->kind[k].least_bytes));
     for (int k = 0; k < NUM_LIMITS && f->num_best > 0; k++)
-        json_array_append_new(front, json_pack("{s:f,s:o}", "memory_limit", f->limit_bytes[k], "best", candidate_json(f, f->limit[k].candidate)));
+        json_array_append_new(front, json_pack("{s:f,s:o,s:b,s:o}", "memory_limit", f->limit_bytes[k], "best", candidate_json(f, f->limit[k].candidate), "proved",
+                                               f->limit[k].proved, "next_bound", next_json(f, &f->limit[k])));
     for (int i = 0; i < ORTH_COUNT(changes) && f->num_best > 0 && !f->s->where.host; i++)
         json_object_set_new(depends, changes[i].name, json_real(f->changed_s[i][0]));
     json_t *root = json_pack("{s:s,s:I,s:I,s:I,s:i,s:i,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "goal", orth_goal_name(f->s->goal), "layouts",
                              (json_int_t)f->s->space.num_tried, "valid", (json_int_t)f->s->space.num, "left_out", (json_int_t)f->s->space.num_left_out, "small_runs", f->s->num_read, "plans",
-                             f->s->num_plans, "proved", f->best[0].proved, "next_bound", number_or_null(f->best[0].next, !f->best[0].proved), "best", best,
+                             f->s->num_plans, "proved", f->best[0].proved, "next_bound", next_json(f, &f->best[0]), "best", best,
                              "popular", popular, "popular_memory_bound", least,
                              "memory_against_time", front, "step_s_on_changed_clusters", depends);
     char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL, *out = text ? orth_mem_printf(ctx, "%s\n", text) : NULL;
