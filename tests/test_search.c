@@ -43,6 +43,12 @@ static void set(orth_ctx *ctx, orth_config *cfg, const char *key, const char *fo
     CHECK_OK(ctx, orth_config_set(ctx, cfg, "command line", key, text));
 }
 
+static void read_base(orth_ctx *ctx, orth_config *cfg, const char *text)
+{
+    CHECK_OK(ctx, orth_config_init(ctx, cfg));
+    CHECK_OK(ctx, orth_config_parse(ctx, cfg, "run.yaml", text, strlen(text)));
+}
+
 /* A model, a batch, and some keys that are fixed, so that the space is small; open_keys: FREE_... */
 static void random_base(orth_ctx *ctx, orth_config *cfg, uint64_t seed, int open_keys)
 {
@@ -51,8 +57,7 @@ static void random_base(orth_ctx *ctx, orth_config *cfg, uint64_t seed, int open
              "train: {global_batch: %d, steps: 100}\nprecision: {compute: bf16}\nnumerics: {mode: %s}\n", test_rand_int(seed, 0, 0, 1) ? "gpt2" : "llama",
              (int)test_rand_int(seed, 1, 2, 5), 64 << test_rand_int(seed, 2, 0, 3), 256 << test_rand_int(seed, 3, 0, 4), 4 << test_rand_int(seed, 4, 0, 1),
              test_rand_int(seed, 5, 0, 1) ? "fast" : "reproducible");
-    CHECK_OK(ctx, orth_config_init(ctx, cfg));
-    CHECK_OK(ctx, orth_config_parse(ctx, cfg, "run.yaml", text, strlen(text)));
+    read_base(ctx, cfg, text);
     give(ctx, cfg, !(open_keys & FREE_ZERO), "parallel.zero", zeros[test_rand_int(seed, 6, 0, 3)]);
     give(ctx, cfg, !(open_keys & FREE_AGAIN), "memory.recompute", recompute[test_rand_int(seed, 7, 0, 2)]);
     set(ctx, cfg, "parallel.cp", "%d", 1 + (int)(open_keys & FREE_CP_KIND ? test_rand_int(seed, 8, 0, 1) : test_rand_int(seed, 8, 0, 3) == 0));
@@ -258,8 +263,7 @@ TEST(of_schedules_that_take_as_long_the_one_that_needs_less_memory_wins)
     orth_config base;
     orth_search s;
     orth_search_answer first, second;
-    CHECK_OK(ctx, orth_config_init(ctx, &base));
-    CHECK_OK(ctx, orth_config_parse(ctx, &base, "run.yaml", text, strlen(text)));
+    read_base(ctx, &base, text);
     for (int i = 0; i < ORTH_COUNT(fixed); i++)
         CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", fixed[i][0], fixed[i][1]));
     CHECK_OK(ctx, orth_search_make(ctx, &s, &base, "h100-4", ORTH_GOAL_TIME));
@@ -308,8 +312,7 @@ TEST(what_is_offloaded_is_searched_where_no_word_of_the_command_line_says_it)
         orth_config base;
         char text[512], last[ORTH_CANDIDATE_MAX];
         snprintf(text, sizeof text, "%s%s", model, cases[k].base);
-        CHECK_OK(ctx, orth_config_init(ctx, &base));
-        CHECK_OK(ctx, orth_config_parse(ctx, &base, "run.yaml", text, strlen(text)));
+        read_base(ctx, &base, text);
         CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", cases[k].key, cases[k].value));
         CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", "memory.recompute", "none"));
         const unsigned sets = sets_of(ctx, &base, last);
@@ -329,8 +332,7 @@ TEST(layouts_that_a_rule_between_keys_refuses_are_left_out_and_counted)
     orth_search s;
     char *report;
     int32_t winner;
-    CHECK_OK(ctx, orth_config_init(ctx, &base));
-    CHECK_OK(ctx, orth_config_parse(ctx, &base, "run.yaml", text, strlen(text)));
+    read_base(ctx, &base, text);
     CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", "parallel.gather_unit", "half"));
     set(ctx, &base, "parallel.cp", "%d", 1);
     CHECK_OK(ctx, orth_search_make(ctx, &s, &base, "a100-80gb-2", ORTH_GOAL_TIME));
@@ -359,8 +361,7 @@ static int64_t count_list(orth_ctx *ctx, const char *model, double *seconds)
     orth_search s;
     char text[256];
     snprintf(text, sizeof text, "model: {preset: %s}\ndata: {seq_len: 8192}\ntrain: {global_batch: 256}\nprecision: {compute: bf16}\nnumerics: {mode: fast}\n", model);
-    CHECK_OK(ctx, orth_config_init(ctx, &base));
-    CHECK_OK(ctx, orth_config_parse(ctx, &base, "run.yaml", text, strlen(text)));
+    read_base(ctx, &base, text);
     const clock_t before = clock();
     CHECK_OK(ctx, orth_search_make(ctx, &s, &base, "h100-256", ORTH_GOAL_TIME));
     *seconds = (double)(clock() - before) / CLOCKS_PER_SEC;
@@ -391,8 +392,7 @@ TEST(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_
     orth_price p;
     char *report;
     int32_t winner;
-    CHECK_OK(ctx, orth_config_init(ctx, &base));
-    CHECK_OK(ctx, orth_config_parse(ctx, &base, "run.yaml", text, strlen(text)));
+    read_base(ctx, &base, text);
     set(ctx, &base, "parallel.cp", "%d", 1);
     CHECK_OK(ctx, orth_search_make(ctx, &s, &base, "a100-80gb-4", ORTH_GOAL_COST));
     CHECK_OK(ctx, orth_search_report(ctx, &s, 100, false, &report, &winner));
@@ -460,8 +460,7 @@ TEST(in_less_memory_a_row_is_as_good_as_layouts_like_the_winner_and_says_what_is
     orth_search s;
     char *report;
     int32_t winner;
-    CHECK_OK(ctx, orth_config_init(ctx, &base));
-    CHECK_OK(ctx, orth_config_parse(ctx, &base, "run.yaml", text, strlen(text)));
+    read_base(ctx, &base, text);
     set(ctx, &base, "parallel.tp", "%d", 1);
     set(ctx, &base, "parallel.cp", "%d", 1);
     set(ctx, &base, "parallel.shard_group", "%d", 0);
@@ -534,8 +533,7 @@ TEST(layouts_that_are_refused_when_they_are_compiled_are_left_out)
     orth_search s;
     char *report;
     int32_t winner;
-    CHECK_OK(ctx, orth_config_init(ctx, &base));
-    CHECK_OK(ctx, orth_config_parse(ctx, &base, "run.yaml", text, strlen(text)));
+    read_base(ctx, &base, text);
     CHECK_OK(ctx, orth_search_make(ctx, &s, &base, "b200-8", ORTH_GOAL_TIME));
     CHECK_OK(ctx, orth_search_report(ctx, &s, 1000, false, &report, &winner));
     assert_true(winner >= 0);

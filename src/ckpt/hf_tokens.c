@@ -3,8 +3,6 @@
 
 #include "base/files.h"
 
-#define MAX_CONFIG_BYTES ((size_t)1 << 26)
-
 static json_t *id_or_null(int64_t id)
 {
     return id < 0 ? json_null() : json_integer(id);
@@ -74,19 +72,10 @@ static orth_status read_jinja(orth_ctx *ctx, json_t **out, const char *path)
     return *out ? ORTH_OK : ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: a chat template must be UTF-8", path);
 }
 
-/* JSON_DECODE_INT_AS_REAL: model_max_length is often 10^30. */
 static orth_status read_key(orth_ctx *ctx, json_t **out, const char *path)
 {
-    char *text;
-    size_t n;
-    json_error_t error;
-    ORTH_TRY(orth_file_read(ctx, path, &text, &n));
-    json_t *root = n <= MAX_CONFIG_BYTES ? json_loadb(text, n, JSON_DECODE_INT_AS_REAL, &error) : NULL;
-    orth_mem_free(ctx, text);
-    if (n > MAX_CONFIG_BYTES)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its %zu bytes are more than the %zu that such a file may have", path, n, MAX_CONFIG_BYTES);
-    if (!root)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s:%d:%d: not valid JSON: %s", path, error.line, error.column, error.text);
+    json_t *root = NULL;
+    ORTH_TRY(orth_special_tokens_json(ctx, &root, path));
     json_t *value = json_object_get(root, "chat_template");
     *out = json_is_string(value) || json_is_array(value) ? json_incref(value) : NULL; /* an array: several, by name */
     json_decref(root);

@@ -9,6 +9,7 @@
 #include "plan/hardware.h"
 #include "tools/hf_model.h"
 #include "tools/import.h"
+#include "train/run.h"
 #include "train/setup.h"
 
 #define COMMAND_LINE "command line" /* the place of what it says */
@@ -50,13 +51,12 @@ static const char *word_that_reads(const orth_cmd *cmd, const char *path, const 
 /* Whether it lies in a checkpoint, or is one of those that a run keeps in its folder. */
 static orth_status is_kept_by_run(orth_ctx *ctx, const char *path, const char *folder, bool *out)
 {
-    static const char *const kept[] = {"run.yaml", "plan.json", "metrics.jsonl", "memory.json", "timeline.json", "complete.json"};
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     bool run = false;
     ORTH_TRY(orth_path_holds(ctx, folder, "state.json", out));
     ORTH_TRY(orth_path_holds(ctx, folder, "plan.json", &run));
-    for (int i = 0; i < ORTH_COUNT(kept) && run && !*out; i++)
-        *out = strcmp(name, kept[i]) == 0;
+    for (int i = 0; run && !*out && orth_run_file(i); i++)
+        *out = strcmp(name, orth_run_file(i)) == 0;
     return ORTH_OK;
 }
 
@@ -139,7 +139,6 @@ static orth_status fail_flag(orth_ctx *ctx, const orth_verb *v, const char *name
                      name, verb);
 }
 
-/* --name, --name=value, --name value. Sets *used to the number of further words it took. */
 /* Whether the value is the name of a file or folder, or the name of what a file describes. */
 static bool names_path(const orth_flag *f)
 {
@@ -156,6 +155,7 @@ static orth_status check_repeated(orth_ctx *ctx, const orth_args *args, const ch
     return ORTH_OK;
 }
 
+/* --name, --name=value, --name value. Sets *used to the number of further words it took. */
 static orth_status take_flag(orth_ctx *ctx, orth_args *args, const char *word, const char *next, int *used)
 {
     char name[64];

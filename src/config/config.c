@@ -42,17 +42,13 @@ static orth_status parse_int(const setting *s, const char *text, int64_t *out)
     char *end;
     double x = strtod(text, &end);
     /* Digits only, or as 1e9: strtoll's own idea of white space and prefixes is wider than a run file's. */
-    const bool power = strpbrk(text, "eE") && !text[strspn(text, "+-.0123456789eE")] && !*end && x == floor(x) && fabs(x) < 0x1p53;
-    if (power) {
-        ORTH_TRY(check_range(s, text, x));
-        *out = (int64_t)x;
-        return ORTH_OK;
-    }
-    if (!*text || text[strspn(text, "+-0123456789")] || *end)
+    const bool digits = *text && !text[strspn(text, "+-0123456789")];
+    const bool power = strpbrk(text, "eE") && !text[strspn(text, "+-.0123456789eE")] && x == floor(x) && fabs(x) < 0x1p53;
+    if ((!digits && !power) || *end)
         return refuse(s, text, s->option->default_text[0] == 'a' ? "must be a whole number or auto"
                                                                  : "must be a whole number");
     ORTH_TRY(check_range(s, text, x));
-    *out = strtoll(text, NULL, 10);
+    *out = power ? (int64_t)x : strtoll(text, NULL, 10);
     return ORTH_OK;
 }
 

@@ -69,7 +69,7 @@ static const char *const id_keys[NUM_ROLES] = {"eos_token_id", "bos_token_id", "
 /* -1: the tokenizer does not have it, or it says itself that there is none: folders for Transformers have "pad_token_id": -1. */
 static orth_status read_id(const reader *r, const char *key, const json_t *v, int32_t *out)
 {
-    const double x = json_number_value(v); /* all numbers were read as reals: see open_json */
+    const double x = json_number_value(v); /* all numbers were read as reals: see orth_special_tokens_json */
     *out = -1;
     if (r->keys == id_keys && x < 0 && x == floor(x))
         return ORTH_OK;
@@ -125,8 +125,8 @@ static orth_status read_roles(const reader *r, const json_t *root, role first, r
     return ORTH_OK;
 }
 
-/* *out stays NULL for a missing file. JSON_DECODE_INT_AS_REAL: model_max_length is often 10^30. */
-static orth_status open_json(orth_ctx *ctx, json_t **out, const char *path)
+/* JSON_DECODE_INT_AS_REAL: model_max_length is often 10^30. */
+orth_status orth_special_tokens_json(orth_ctx *ctx, json_t **out, const char *path)
 {
     char *text = NULL;
     size_t n = 0;
@@ -181,7 +181,7 @@ static orth_status open_folder(orth_ctx *ctx, folder *f, const char *dir)
         f->path[i] = orth_path_join(ctx, dir, files[i].name);
         if (!f->path[i])
             return ORTH_ERR_NOMEM;
-        ORTH_TRY(open_json(ctx, &f->root[i], f->path[i]));
+        ORTH_TRY(orth_special_tokens_json(ctx, &f->root[i], f->path[i]));
     }
     return ORTH_OK;
 }

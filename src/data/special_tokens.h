@@ -12,6 +12,8 @@
 #ifndef ORTH_DATA_SPECIAL_TOKENS_H
 #define ORTH_DATA_SPECIAL_TOKENS_H
 
+#include <jansson.h>
+
 #include "base/ctx.h"
 
 struct orth_tokenizer;
@@ -38,5 +40,9 @@ void orth_special_tokens_add_eos(orth_special_tokens *s, int32_t token, bool fir
  * those whose key a file has. ORTH_ERR_DATA with path, key and value; ORTH_ERR_IO. */
 orth_status orth_special_tokens_read(orth_ctx *ctx, orth_special_tokens *out, const char *dir,
                                      const struct orth_tokenizer *tok);
+
+/* One of those files, an object whose whole numbers are reals, too. *out stays NULL for a missing one. Release with json_decref. ORTH_ERR_DATA, ORTH_ERR_IO,
+ * ORTH_ERR_NOMEM. */
+orth_status orth_special_tokens_json(orth_ctx *ctx, json_t **out, const char *path);
 
 #endif

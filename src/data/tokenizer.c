@@ -1,6 +1,7 @@
 /* tokenizer.c -- building a tokenizer from its parts, asking it. */
 #include "data/tokenizer.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define XXH_STATIC_LINKING_ONLY /* the state on the stack */
@@ -385,6 +386,13 @@ bool orth_tokenizer_is_special(const orth_tokenizer *tok, int32_t id)
 uint64_t orth_tokenizer_fingerprint(const orth_tokenizer *tok)
 {
     return tok->fingerprint;
+}
+
+orth_status orth_tokenizer_require(orth_ctx *ctx, const char *name, uint64_t got, const char *folder, uint64_t want)
+{
+    if (got == want)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_DATA, "data.tokenizer=%s is tokenizer %016" PRIx64 ", the one of the weights in %s is %016" PRIx64, name, got, folder, want);
 }
 
 const char *orth_tokenizer_kind_name(const orth_tokenizer *tok)

@@ -109,6 +109,8 @@ bool orth_tokenizer_is_special(const orth_tokenizer *tok, int32_t id);
 /* XXH64 of everything that decides how text is encoded and decoded; equal after save and load. Shards
  * and checkpoints carry it, so that they are never read with another tokenizer. */
 uint64_t orth_tokenizer_fingerprint(const orth_tokenizer *tok);
+/* ORTH_ERR_DATA where `got`, the fingerprint of data.tokenizer=name, is not `want`, that of the tokenizer of the weights in `folder`. */
+orth_status orth_tokenizer_require(orth_ctx *ctx, const char *name, uint64_t got, const char *folder, uint64_t want);
 /* "gpt2", "llama3", "qwen", "bytes", "custom" (other patterns), or "characters" (the model sees characters, not bytes:
  * the kind of SentencePiece). */
 const char *orth_tokenizer_kind_name(const orth_tokenizer *tok);

@@ -3,25 +3,33 @@
 
 #include <math.h>
 
-orth_link_place orth_link_place_of(const orth_hardware *h, const int *ranks, int n)
+orth_link_place orth_link_place_in_order(const int *ranks, int n, int first, int devices, bool *ascends)
 {
-    const int devices = (int)h->node_devices;
-    orth_link_place p = {.n = n, .per_node = 1, .num_nodes = 0};
-    int here = 0, node = -1, fewest = n;
-    bool ascends = true;
-    for (int i = 0; i < n; i++) { /* canonical order ascends along each axis, and so do nodes, but for wraps */
-        const bool same = ranks[i] / devices == node;
-        fewest = same || i == 0 ? fewest : ORTH_MIN(fewest, here);
-        here = same ? here + 1 : 1;
-        p.num_nodes += !same;
-        ascends = ascends && ranks[i] / devices >= node;
-        node = ranks[i] / devices;
+    orth_link_place p = {.n = n, .fewest = n};
+    int here = 0, node = -1;
+    *ascends = true;
+    for (int i = 0; i < n; i++) {
+        const int at = (ranks[i] - first) / devices;
+        p.fewest = at == node || i == 0 ? p.fewest : ORTH_MIN(p.fewest, here);
+        here = at == node ? here + 1 : 1;
+        p.num_nodes += at != node;
+        *ascends = *ascends && at >= node;
+        node = at;
         p.per_node = ORTH_MAX(p.per_node, here);
     }
-    if (ascends)
-        p.fewest = ORTH_MIN(fewest, here);
-    else
+    p.fewest = ORTH_MIN(p.fewest, here);
+    return p;
+}
+
+/* Canonical order ascends along each axis, and so do nodes, but for wraps. */
+orth_link_place orth_link_place_of(const orth_hardware *h, const int *ranks, int n)
+{
+    bool ascends;
+    orth_link_place p = orth_link_place_in_order(ranks, n, 0, (int)h->node_devices, &ascends);
+    if (!ascends) {
         p.num_nodes = ORTH_MIN(p.num_nodes, (n + p.per_node - 1) / p.per_node);
+        p.fewest = 0;
+    }
     p.same_node = p.num_nodes <= 1;
     return p;
 }

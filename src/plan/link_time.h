@@ -26,6 +26,9 @@ typedef struct {
 
 typedef enum { ORTH_LINK_RING = 0, ORTH_LINK_TREE, ORTH_LINK_HIERARCHICAL, ORTH_LINK_DIRECT, ORTH_NUM_LINK_ALGOS } orth_link_algo;
 
+/* As ranks[n] follow each other on nodes of `devices` consecutive ones from rank `first` on: a node that they come back to counts again. same_node is not
+ * set. *ascends: they come back to none. */
+orth_link_place orth_link_place_in_order(const int *ranks, int n, int first, int devices, bool *ascends);
 /* Of global ranks[n], on nodes of h->node_devices consecutive ones. */
 orth_link_place orth_link_place_of(const orth_hardware *h, const int *ranks, int n);
 

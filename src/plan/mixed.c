@@ -334,16 +334,10 @@ const orth_hardware *orth_mixed_device(const orth_hardware *h, int rank)
 static orth_link_place place_in(const orth_hardware *h, int g, const int *ranks, int n, int i, int *end)
 {
     const orth_device_group *group = &h->mixed->group[g];
-    int nodes = 0, here = 0, most = 0, fewest = n, node = -1;
-    for (*end = i; *end < n && orth_mixed_group_of(h, ranks[*end]) == g; ++*end) {
-        const int at = (int)((ranks[*end] - group->first) / (int64_t)group->own.node_devices);
-        fewest = at == node || *end == i ? fewest : ORTH_MIN(fewest, here);
-        here = at == node ? here + 1 : 1;
-        nodes += at != node;
-        node = at;
-        most = ORTH_MAX(most, here);
-    }
-    return (orth_link_place){.n = *end - i, .per_node = most, .num_nodes = nodes, .fewest = ORTH_MIN(fewest, here)};
+    bool ascends;
+    for (*end = i; *end < n && orth_mixed_group_of(h, ranks[*end]) == g;)
+        ++*end;
+    return orth_link_place_in_order(ranks + i, *end - i, (int)group->first, (int)group->own.node_devices, &ascends);
 }
 
 /* Where the canonical order comes back to a group, its pieces count as other nodes, up to as many as there must be. */

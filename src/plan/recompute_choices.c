@@ -17,6 +17,11 @@ typedef struct {
     int32_t num;
 } layer_sets;
 
+static bool can_compile(const again_stage *st, double num)
+{
+    return num * (double)st->num_instrs <= (double)MAX_COMPILED;
+}
+
 /* Whether a chunk begins with layer l. */
 static bool begins_chunk(const orth_partition *s, int32_t l)
 {
@@ -228,7 +233,7 @@ static orth_status list_divided(orth_ctx *ctx, orth_again_search *s, again_stage
     double num = 0;
     for (uint32_t joined = 1; joined < ways; joined++)
         num += count_joined(s, st, of, joined);
-    *listed = of->num > 0 && layers <= MAX_LAYERS_DIVIDED && num * (double)st->num_instrs <= (double)MAX_COMPILED;
+    *listed = of->num > 0 && layers <= MAX_LAYERS_DIVIDED && can_compile(st, num);
     st->num_ordered = st->num;
     if (!*listed)
         return ORTH_OK;
@@ -250,7 +255,7 @@ static orth_status list_equal(orth_ctx *ctx, orth_again_search *s, again_stage *
     st->num_sets = orth_again_sets(&st->saved, layer, s->spec.partition->layout.sequence_parallel, st->sets);
     for (int32_t k = 0; k < of->num; k++)
         num_free += of->sets[k].cost.flops == 0;
-    num_free = (double)(num_free + st->num_sets) * (double)st->num_instrs <= (double)MAX_COMPILED ? num_free : 0;
+    num_free = can_compile(st, num_free + st->num_sets) ? num_free : 0;
     st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, again_choice, st->num_sets + num_free + layers);
     if (!st->choices)
         return ORTH_ERR_NOMEM;
@@ -261,11 +266,6 @@ static orth_status list_equal(orth_ctx *ctx, orth_again_search *s, again_stage *
             ORTH_TRY(add_equal(ctx, s, st, &of->sets[k]));
     qsort(st->choices, (size_t)st->num, sizeof *st->choices, by_cost);
     return ORTH_OK;
-}
-
-static bool can_compile(const again_stage *st, int32_t num)
-{
-    return (double)num * (double)st->num_instrs <= (double)MAX_COMPILED;
 }
 
 /* Behind the others, as they are compiled: policies that have a name. They spare no more than others for what they cost, by the sum over layers. But

@@ -76,10 +76,8 @@ static orth_status use_tokenizer(orth_ctx *ctx, orth_model_file *f, const char *
     const uint64_t got = orth_tokenizer_fingerprint(t), own = f->tokenizer ? orth_tokenizer_fingerprint(f->tokenizer) : got;
     orth_tokenizer_free(ctx, f->tokenizer);
     f->tokenizer = t;
-    if (got == own)
-        return use_special(ctx, f);
-    return ORTH_FAIL(ctx, ORTH_ERR_DATA, "data.tokenizer=%s is tokenizer %016" PRIx64 ", the one of the weights in %s is %016"
-                     PRIx64, name, got, f->folder, own);
+    ORTH_TRY(orth_tokenizer_require(ctx, name, got, f->folder, own));
+    return use_special(ctx, f);
 }
 
 orth_status orth_model_file_use(orth_ctx *ctx, orth_model_file *f, const orth_config *given)

@@ -54,10 +54,7 @@ static orth_status require_tokenizer(orth_ctx *ctx, const orth_run *r, const cha
     uint64_t want, got;
     ORTH_TRY(fingerprint_of(ctx, own, &want));
     ORTH_TRY(fingerprint_of(ctx, r->cfg->data_tokenizer, &got));
-    if (want == got)
-        return ORTH_OK;
-    return ORTH_FAIL(ctx, ORTH_ERR_DATA, "data.tokenizer=%s is tokenizer %016" PRIx64 ", the one of the weights in %s is %016" PRIx64, r->cfg->data_tokenizer,
-                     got, r->start_from, want);
+    return orth_tokenizer_require(ctx, r->cfg->data_tokenizer, got, r->start_from, want);
 }
 
 static orth_status open_corpora(orth_ctx *ctx, orth_run *r, const char *cache, const char *own)
@@ -235,6 +232,12 @@ static orth_status find_start(orth_ctx *ctx, orth_run *r)
 
 #define RUN_YAML_BEGIN "# Written by `orthant train`: all keys of this run.\n"
 
+const char *orth_run_file(int i)
+{
+    static const char *const names[] = {"run.yaml", "plan.json", "metrics.jsonl", "memory.json", "timeline.json", "complete.json"};
+    return i < ORTH_COUNT(names) ? names[i] : NULL;
+}
+
 static orth_status write_run_yaml(orth_ctx *ctx, const orth_run *r)
 {
     orth_text t = {0};
@@ -264,19 +267,19 @@ static orth_status begins_as_ours(orth_ctx *ctx, const char *path, bool *out)
  * replace. */
 static orth_status require_no_files_of_others(orth_ctx *ctx, const orth_run *r)
 {
-    static const char *const written[] = {"run.yaml", "plan.json", "metrics.jsonl", "memory.json", "timeline.json", "complete.json"};
-    for (int i = 0; i < ORTH_COUNT(written); i++) {
+    const char *name;
+    for (int i = 0; (name = orth_run_file(i)); i++) {
         bool there, ours = false;
-        ORTH_TRY(orth_path_holds(ctx, r->dir, written[i], &there));
+        ORTH_TRY(orth_path_holds(ctx, r->dir, name, &there));
         if (!there)
             continue;
-        char *path = orth_path_join(ctx, r->dir, written[i]);
+        char *path = orth_path_join(ctx, r->dir, name);
         const orth_status s = !path ? ORTH_ERR_NOMEM : i > 0 ? ORTH_OK : begins_as_ours(ctx, path, &ours);
         orth_mem_free(ctx, path);
         ORTH_TRY(s);
         if (ours)
             return ORTH_OK;
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s/%s: was written by no run, and would be overwritten: give another checkpoint.dir", r->dir, written[i]);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s/%s: was written by no run, and would be overwritten: give another checkpoint.dir", r->dir, name);
     }
     return ORTH_OK;
 }

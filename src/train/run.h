@@ -81,6 +81,9 @@ orth_status orth_run_whole(orth_ctx *ctx, const orth_run_options *options);
 orth_status orth_run_open(orth_ctx *ctx, orth_run *r, const orth_run_options *options, orth_world *world);
 void orth_run_close(orth_ctx *ctx, orth_run *r);
 
+/* Name i of the files that a run keeps in its folder beside checkpoints, run.yaml first; NULL past the last. */
+const char *orth_run_file(int i);
+
 /* Trains to train.steps, with evaluations and checkpoints. The checkpoints there are stay valid whatever
  * happens. */
 orth_status orth_run_train(orth_ctx *ctx, orth_run *r);
