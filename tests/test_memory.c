@@ -115,6 +115,8 @@ static long total_of(const char *memory)
 
 #define HANDS_IN "train.steps=3 train.global_batch=8 train.micro_batch=1 parallel.dp=2 parallel.zero=3 parallel.tp=2 parallel.pp=2 "
 
+#define PLAIN_SGD "optimizer.name=sgd optimizer.momentum=0 "
+
 TEST(planned_bytes_of_a_run_are_the_counted_ones)
 {
     static const char *const flavours[] = {
@@ -130,6 +132,7 @@ TEST(planned_bytes_of_a_run_are_the_counted_ones)
         /* what ranks hand in to rank 0, whole and tensor by tensor */
         HANDS_IN "checkpoint.every_steps=1", HANDS_IN "checkpoint.every_steps=1 checkpoint.async=false",
         HANDS_IN "optimizer.name=sgd checkpoint.every_steps=2 precision.compute=bf16", HANDS_IN "optimizer.name=sgd",
+        PLAIN_SGD, HANDS_IN PLAIN_SGD "checkpoint.every_steps=2", HANDS_IN PLAIN_SGD "checkpoint.every_steps=2 precision.compute=bf16",
         "precision.fp32_products=bf16x6", "train.micro_batch=3 memory.packed_weights=true precision.compute=bf16",
     };
     run_case *r = run_begin();
@@ -150,6 +153,25 @@ TEST(planned_bytes_of_a_run_are_the_counted_ones)
         free(plan);
         free(counted);
     }
+    run_end(r);
+}
+
+static char *planned(run_case *r, const char *words)
+{
+    RUN(r, 0, "", "plan run.yaml --json %s", words);
+    return memories(r->out);
+}
+
+TEST(plain_sgd_keeps_no_state)
+{
+    run_case *r = run_begin();
+    char *with = planned(r, "optimizer.name=sgd"), *without = planned(r, PLAIN_SGD), *in_file = planned(r, PLAIN_SGD "memory.offload_optimizer=file");
+    assert_null(strstr(with, "\"optimizer\": 0,"));
+    assert_non_null(strstr(without, "\"optimizer\": 0,"));
+    assert_null(strstr(in_file, "\"file\""));
+    free(with);
+    free(without);
+    free(in_file);
     run_end(r);
 }
 
@@ -415,6 +437,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_allocator_that_fails_after_step_1_is_not_noticed),
         cmocka_unit_test(planned_bytes_of_a_run_are_the_counted_ones),
+        cmocka_unit_test(plain_sgd_keeps_no_state),
         cmocka_unit_test(what_is_live_at_the_peak_adds_up_to_the_counted_peak),
         cmocka_unit_test(the_resident_peak_of_a_run_does_not_count_what_measures_the_machine),
         cmocka_unit_test(an_evaluation_that_needs_more_than_training_is_in_the_plan),

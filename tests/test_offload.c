@@ -32,12 +32,14 @@ TEST(a_run_with_offload_writes_the_checkpoints_of_one_without_byte_for_byte)
         "precision.compute=fp16 precision.loss_scale=dynamic precision.loss_scale_start=1e30",
         "optimizer.name=sgd precision.compute=bf16", "precision.compute=bf16 parallel.dp=2 parallel.zero=2 train.global_batch=4",
         "train.eval_every=1 train.eval_batches=2 memory.recompute=full", "parallel.pp=2 parallel.pipeline=pipedream train.clip_norm=0 model.tied=false",
+        "optimizer.name=sgd optimizer.momentum=0", "optimizer.name=sgd optimizer.momentum=0 precision.compute=bf16 parallel.dp=2 parallel.zero=1 train.global_batch=4",
     };
     static const char *const tiers[] = {
         "host memory.offload_sub_group=1024 memory.offload_params=host memory.offload_gradients=host",
         "file memory.offload_sub_group=5000 memory.offload_gradients=file", "file memory.offload_params=file",
         "host memory.offload_params=file", "host memory.offload_gradients=host memory.offload_params=file",
-        "host memory.offload_params=file memory.offload_gradients=file", "host memory.offload_gradients=host"};
+        "host memory.offload_params=file memory.offload_gradients=file", "host memory.offload_gradients=host",
+        "file", "file memory.offload_sub_group=1024 memory.offload_params=host"};
     _Static_assert(ORTH_COUNT(tiers) == ORTH_COUNT(flavours), "one for each");
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(flavours); i++)

@@ -22,22 +22,24 @@ static orth_step_values step_values(uint64_t t)
                               .clip_scale = 0.5f};
 }
 
-/* op 0 adamw, 1 adam, 2 sgd; with or without the bf16 copy. */
+/* op 0 adamw, 1 adam, 2 sgd, 3 sgd without momentum; with or without the bf16 copy. */
+#define NUM_OPS 4
 static kernel_case optim_case(int op, int64_t n, bool copy, const orth_step_values *s)
 {
-    static const char *const names[] = {"adamw", "adam", "sgd"};
-    static const orth_kernel_fn ref[] = {orth_ref_adamw, orth_ref_adam, orth_ref_sgd};
-    static const orth_kernel_fn cpu[] = {orth_cpu_adamw, orth_cpu_adam, orth_cpu_sgd};
+    static const char *const names[] = {"adamw", "adam", "sgd", "sgd"};
+    static const orth_kernel_fn ref[] = {orth_ref_adamw, orth_ref_adam, orth_ref_sgd, orth_ref_sgd};
+    static const orth_kernel_fn cpu[] = {orth_cpu_adamw, orth_cpu_adam, orth_cpu_sgd, orth_cpu_sgd};
     kernel_case k = {
-        .name = names[op], .ref = ref[op], .cpu = cpu[op], .num_in = 2, .num_out = op == 2 ? 3 : 4};
+        .name = names[op], .ref = ref[op], .cpu = cpu[op], .num_in = 2, .num_out = op >= 2 ? 3 : 4};
     k.attr.lr_factor = n % 3 ? 1.0f : 0.25f;
     k.attr.decay_factor = 1;
     k.attr.nesterov = n % 2;
     k.in[0] = case_random(ORTH_F32, n, 0, 1, 1);
     k.in[1] = case_step(s);
     k.out[0] = case_random(ORTH_F32, n, 0, 2, 1);
-    k.out[1] = case_random(ORTH_F32, n, 0, 3, 0.1f);
-    if (op != 2) {
+    if (op < 3)
+        k.out[1] = case_random(ORTH_F32, n, 0, 3, 0.1f);
+    if (op < 2) {
         k.out[2] = case_random(ORTH_F32, n, 0, 4, 0.1f);
         for (int64_t i = 0; i < n; i++)
             ((float *)k.out[2].data)[i] = fabsf(((float *)k.out[2].data)[i]);
@@ -50,7 +52,7 @@ static kernel_case optim_case(int op, int64_t n, bool copy, const orth_step_valu
 TEST(a_skipped_or_bad_step_writes_nothing_but_the_copy)
 {
     case_pool pool = case_pool_make();
-    for (int op = 0; op < 3; op++)
+    for (int op = 0; op < NUM_OPS; op++)
         for (int bad = 0; bad < 2; bad++) {
             orth_step_values s = step_values(3);
             s.skip = !bad;
@@ -58,7 +60,7 @@ TEST(a_skipped_or_bad_step_writes_nothing_but_the_copy)
             kernel_case k = optim_case(op, 100, true, &s);
             orth_tensor want[ORTH_OP_MAX_OUT];
             case_run_ref(&k, pool.ctx[0], want);
-            for (int i = 0; i < k.num_out - 1; i++)
+            for (int i = 0; i < k.num_out - 1 && k.out[i].data; i++)
                 assert_memory_equal(want[i].data, k.out[i].data, orth_tensor_bytes(&k.out[i]));
             const orth_tensor *copy = &want[k.num_out - 1];
             for (int64_t i = 0; i < 100; i++)
@@ -82,9 +84,9 @@ static void exact_step(exact_state *x, int op, double g, const orth_step_values 
         x->p -= lr * wd * x->p;
     else
         g += wd * x->p;
-    if (op == 2) {
-        x->m = s->momentum * x->m + g;
-        x->p -= lr * (attr->nesterov ? g + s->momentum * x->m : x->m);
+    if (op >= 2) {
+        x->m = op == 2 ? s->momentum * x->m + g : g;
+        x->p -= lr * (op == 2 && attr->nesterov ? g + s->momentum * x->m : x->m);
         return;
     }
     x->m += (g - x->m) * (1 - b1);
@@ -98,18 +100,19 @@ TEST(fifty_steps_follow_torch_optim_in_double)
     enum { N = 200, STEPS = 50 };
     orth_ctx *ctx = test_ctx(2);
     static const float lr_factors[] = {1, 1, 0.5f, 0}, decay_factors[] = {1, 0, 0.3f, 1};
-    for (int variant = 0; variant < 24; variant++) {
-        const int op = variant % 3;
+    for (int variant = 0; variant < 8 * NUM_OPS; variant++) {
+        const int op = variant % NUM_OPS;
         orth_step_values s = step_values(1);
         kernel_case k = optim_case(op, N, true, &s);
-        k.attr.nesterov = variant / 3 & 1;
-        k.attr.lr_factor = lr_factors[variant / 6];
-        k.attr.decay_factor = decay_factors[variant / 6];
+        k.attr.nesterov = variant / NUM_OPS & 1;
+        k.attr.lr_factor = lr_factors[variant / (2 * NUM_OPS)];
+        k.attr.decay_factor = decay_factors[variant / (2 * NUM_OPS)];
         exact_state x[N];
         for (int i = 0; i < N; i++)
             x[i] = (exact_state){.p = ((float *)k.out[0].data)[i]};
-        memset(k.out[1].data, 0, N * 4);
-        if (op != 2)
+        if (op < 3)
+            memset(k.out[1].data, 0, N * 4);
+        if (op < 2)
             memset(k.out[2].data, 0, N * 4);
         for (uint64_t t = 1; t <= STEPS; t++) {
             s.step = t;
@@ -132,6 +135,27 @@ TEST(fifty_steps_follow_torch_optim_in_double)
         case_free(k.out, k.num_out);
     }
     test_ctx_free(ctx);
+}
+
+/* The buffer of a momentum of 0 would change no bit of the weights. */
+TEST(sgd_without_momentum_has_the_bits_of_a_momentum_of_0)
+{
+    case_pool pool = case_pool_make();
+    for (int64_t n = 1; n < 600; n = n * 3 + 1) {
+        orth_step_values s = step_values(3);
+        s.momentum = 0;
+        kernel_case with = optim_case(2, n, true, &s), without = optim_case(3, n, true, &s);
+        orth_tensor want[ORTH_OP_MAX_OUT], got[ORTH_OP_MAX_OUT];
+        case_run_ref(&with, pool.ctx[0], want);
+        case_run_ref(&without, pool.ctx[0], got);
+        assert_memory_equal(want[0].data, got[0].data, orth_tensor_bytes(&with.out[0]));
+        assert_memory_equal(want[2].data, got[2].data, orth_tensor_bytes(&with.out[2]));
+        case_free(want, with.num_out);
+        case_free(got, without.num_out);
+        case_check(&with, &pool);
+        case_check(&without, &pool);
+    }
+    case_pool_free(&pool);
 }
 
 TEST(bias_corrections_need_no_libm)
@@ -173,7 +197,7 @@ TEST(grad_square_equals_reference_and_double)
 static void narrow(kernel_case *k, int which)
 {
     for (int t = 0; t < k->num_out - 1; t++) {
-        if (!(which >> t & 1))
+        if (!(which >> t & 1) || !k->out[t].data)
             continue;
         const orth_tensor wide = k->out[t];
         k->out[t] = case_tensor(ORTH_BF16, wide.dim[0], 0);
@@ -187,11 +211,11 @@ static void narrow(kernel_case *k, int which)
 TEST(states_in_16_bits_are_the_same_bits_on_every_instruction_set)
 {
     case_pool pool = case_pool_make();
-    for (int variant = 0; variant < 48; variant++) {
+    for (int variant = 0; variant < 64; variant++) {
         orth_step_values s = step_values((uint64_t)variant + 1);
-        kernel_case k = optim_case(variant % 3, (const int64_t[]){1, 255, 1030, 40000}[variant / 3 % 4], variant % 2, &s);
+        kernel_case k = optim_case(variant % NUM_OPS, (const int64_t[]){1, 255, 1030, 40000}[variant / NUM_OPS % 4], variant / 32, &s);
         narrow(&k, 1 + variant % 7);
-        k.attr.stochastic = variant / 12 % 2;
+        k.attr.stochastic = variant / 16 % 2;
         k.attr.place = (orth_elem_place){.param = 7, .first = 3, .cols = 21, .whole_cols = 77, .row = 5, .col = 11,
                                          .replica_rows = 2, .replica_first = 900};
         case_check(&k, &pool);
@@ -354,6 +378,7 @@ int main(void)
         cmocka_unit_test(pieces_of_a_weight_are_rounded_as_the_whole_is),
         cmocka_unit_test(stochastic_rounding_is_right_in_the_mean),
         cmocka_unit_test(adamw_on_weights_and_moments_in_bf16_follows_pytorchs_fused_one),
+        cmocka_unit_test(sgd_without_momentum_has_the_bits_of_a_momentum_of_0),
         cmocka_unit_test(bias_corrections_need_no_libm),
         cmocka_unit_test(grad_square_equals_reference_and_double),
         cmocka_unit_test(clipping_scales_to_the_norm_and_marks_what_is_not_finite),

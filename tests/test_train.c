@@ -20,6 +20,7 @@ static const char *const flavours[] = {
     "precision.compute=fp16 precision.loss_scale_start=16777216 precision.loss_scale_interval=2", /* overflows before and after step 5 */
     "precision.compute=bf16 precision.master=bf16 precision.moments=bf16",
     "precision.moments=bf16 precision.rounding=nearest optimizer.name=sgd",
+    "optimizer.name=sgd optimizer.momentum=0 precision.compute=bf16",
     "precision.moments=8bit precision.compute=bf16 precision.master=bf16 optimizer.name=adam",
     "optimizer.freeze=[embed.*,layers.0.*]",
     "precision.compute=bf16 'optimizer.freeze=[\"*\",\"!layers.1.*\",layers.1.mlp.*]' checkpoint.async=true",
@@ -58,6 +59,30 @@ TEST(a_longer_run_resumes_where_a_shorter_one_ended)
         "train run.yaml schedule.decay_steps=9 train.steps=12 checkpoint.dir=parts --resume run.threads=2");
     run_same(r, "whole", "parts", 12);
     RUN(r, 2, "holds a run already", "train run.yaml checkpoint.dir=parts");
+    run_end(r);
+}
+
+#define PLAIN_SGD "train run.yaml train.steps=3 train.global_batch=8 train.micro_batch=2 optimizer.name=sgd optimizer.momentum=0 "
+
+/* What a rank updates, and so hands in, is not known by its moments where there are none. */
+TEST(plain_sgd_writes_the_same_checkpoints_in_every_layout)
+{
+    static const char *const cases[][2] = {
+        {"", "parallel.dp=2 parallel.zero=1"},
+        {"precision.compute=bf16", "parallel.dp=2 parallel.zero=2"},
+        {"'optimizer.freeze=[embed.*]'", "parallel.dp=2 parallel.zero=3"},
+        {"precision.compute=bf16 precision.master=bf16", "parallel.tp=2 parallel.pp=2"},
+        {"", "parallel.dp=4 parallel.zero=HYBRID_SHARD parallel.shard_group=2 train.micro_batch=1"},
+    };
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        char alone[32], many[32];
+        snprintf(alone, sizeof alone, "alone%d", i);
+        snprintf(many, sizeof many, "many%d", i);
+        RUN(r, 0, "saved", PLAIN_SGD "checkpoint.dir=%s %s", alone, cases[i][0]);
+        RUN(r, 0, "saved", PLAIN_SGD "checkpoint.dir=%s %s %s", many, cases[i][0], cases[i][1]);
+        run_same(r, alone, many, 3);
+    }
     run_end(r);
 }
 
@@ -610,6 +635,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_equals_one_that_never_stopped),
+        cmocka_unit_test(plain_sgd_writes_the_same_checkpoints_in_every_layout),
         cmocka_unit_test(a_longer_run_resumes_where_a_shorter_one_ended),
         cmocka_unit_test(resuming_refuses_what_changes_the_numbers_and_takes_what_does_not),
         cmocka_unit_test(threads_and_micro_batches_do_not_change_a_bit),

@@ -86,6 +86,9 @@ orth_status orth_config_tell_idle(orth_ctx *ctx, const orth_config *cfg);
 bool orth_config_offloads(const orth_config *cfg);
 bool orth_config_offloads_to_file(const orth_config *cfg);
 
+/* Whether the optimizer keeps no state: sgd without momentum. */
+bool orth_config_keeps_no_moments(const orth_config *cfg);
+
 /* What precision.loss_scale comes to: none, static or dynamic. */
 orth_option_precision_loss_scale orth_config_loss_scale(const orth_config *cfg);
 

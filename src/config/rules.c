@@ -166,9 +166,14 @@ static orth_status freezing_names_something(orth_ctx *ctx, const orth_config *c)
     return ORTH_OK;
 }
 
+bool orth_config_keeps_no_moments(const orth_config *c)
+{
+    return c->optimizer_name == ORTH_optimizer_name_sgd && c->optimizer_momentum == 0;
+}
+
 static orth_status nesterov_is_for_sgd(orth_ctx *ctx, const orth_config *c)
 {
-    if (c->optimizer_nesterov && c->optimizer_name == ORTH_optimizer_name_sgd && c->optimizer_momentum == 0)
+    if (c->optimizer_nesterov && orth_config_keeps_no_moments(c))
         return BREAKS(ctx, c, optimizer_nesterov, optimizer_momentum, "optimizer.nesterov=true needs optimizer.momentum, which is %g", 0.0);
     if (!c->optimizer_nesterov || c->optimizer_name == ORTH_optimizer_name_sgd)
         return ORTH_OK;
@@ -439,7 +444,8 @@ static bool is_not_delayed(const orth_config *c)
 
 static bool keeps_fp32(const orth_config *c)
 {
-    return c->precision_master != ORTH_precision_master_bf16 && c->precision_moments != ORTH_precision_moments_bf16;
+    return c->precision_master != ORTH_precision_master_bf16 &&
+           (c->precision_moments != ORTH_precision_moments_bf16 || orth_config_keeps_no_moments(c));
 }
 
 static bool scales_no_loss(const orth_config *c)
@@ -525,6 +531,7 @@ static const struct {
     {ORTH_OPT_precision_amax_history_len, is_not_delayed, "it is of precision.products=fp8_delayed"},
     {ORTH_OPT_precision_amax_compute_algo, is_not_delayed, "it is of precision.products=fp8_delayed"},
     {ORTH_OPT_precision_fp8_margin, is_not_delayed, "it is of precision.products=fp8_delayed"},
+    {ORTH_OPT_precision_moments, orth_config_keeps_no_moments, "optimizer.name=sgd with optimizer.momentum=0 keeps none"},
     {ORTH_OPT_precision_rounding, keeps_fp32, "neither masters nor moments are in bf16"},
     {ORTH_OPT_precision_loss_scale_start, scales_no_loss, "the loss is not scaled (precision.loss_scale)"},
     {ORTH_OPT_precision_loss_scale_growth, scale_stays, "it is of precision.loss_scale=dynamic"},

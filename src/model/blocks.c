@@ -309,7 +309,7 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
         .mode = shape->mode, .num_layers = (int32_t)c->layers, .compute = shape->compute, .types = shape->types, .space = shape->space, .offload = shape->offload,
         .num_micro_batches = shape->num_micro_batches, .num_seqs = shape->num_seqs, .seq_len = local.seq_len,
         .token_parts = local.token_parts, .shares = shape->mode == ORTH_MODE_TRAIN ? shape->shares : NULL,
-        .optimizer = shape->optimizer, .nesterov = shape->nesterov, .cache_rows = shape->cache_rows,
+        .optimizer = shape->optimizer, .nesterov = shape->nesterov, .no_moments = shape->no_moments, .cache_rows = shape->cache_rows,
         .external_params = shape->external_params, .mesh = shape->mesh, .comm = shape->comm, .recompute = shape->recompute,
         .chunks = shape->chunks, .num_chunks = shape->num_chunks, .actions = shape->actions,
         .num_actions = shape->num_actions, .async = shape->async, .keep_packed = shape->keep_packed,

@@ -26,7 +26,7 @@ typedef struct {
     int64_t cache_rows;           /* decoding: longest sequence */
     bool external_params;         /* weights and caches are those of another program */
     orth_op optimizer;
-    bool nesterov;
+    bool nesterov, no_moments;    /* as in orth_compile_spec */
     orth_delayed_scaling delayed; /* of a recipe with such scales */
     orth_factors lr_factors, decay_factors; /* of single parameters; others have 1, and 1 or 0 as weights.def says */
     orth_factors freeze;          /* which parameters are not trained */

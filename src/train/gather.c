@@ -24,19 +24,33 @@ static bool is_owner(const orth_compile_spec *spec, int64_t index)
     return !tied_copy && (spec->params[index].split_dim >= 0 || mesh->pos[ORTH_GROUP_TP] == 0);
 }
 
+/* The elements that this rank updates; of a frozen parameter those that it holds. Its buffer may have all of the parameter, and
+ * of a gradient only these elements are reduced. */
+static orth_zero_shard updated_elems(const orth_compile_spec *spec, const orth_program *p, int32_t buffer, int64_t index)
+{
+    orth_route first_use;
+    orth_route_make(spec, index, false, &first_use);
+    if (spec->params[index].frozen)
+        return (orth_zero_shard){.first = p->buffers[buffer].first_elem, .count = orth_buffer_elems(&p->buffers[buffer])};
+    if (!p->shard_counts || !orth_route_keeps_shard(&first_use))
+        return (orth_zero_shard){.count = orth_param_elems_here(&spec->params[index])};
+    orth_zero_shard own = {.count = p->shard_counts[index][p->shard]};
+    for (int32_t r = 0; r < p->shard; r++)
+        own.first += p->shard_counts[index][r];
+    return own;
+}
+
 static piece piece_of(const orth_trainer *t, orth_bind bind, int64_t index)
 {
     const orth_compile_spec *spec = &t->compiled.blocks.spec;
     const orth_program *p = &t->compiled.program;
-    /* What this rank updates is what it has the moments of; its fp32 parameter may be all of it, and of a
-     * gradient only that part is reduced. A frozen parameter has no moments. */
-    int32_t m = orth_program_find(p, spec->params[index].frozen ? bind : ORTH_BIND_M, index);
-    if (m < 0 || orth_program_find(p, bind, index) < 0 || !is_owner(spec, index))
+    const int32_t buffer = orth_program_find(p, bind, index);
+    if (buffer < 0 || !is_owner(spec, index))
         return (piece){.index = index, .bind = bind, .n = 0};
-    piece mine = {.index = index, .bind = bind, .first_elem = p->buffers[m].first_elem, .n = orth_buffer_elems(&p->buffers[m]),
-                  .desc = spec->params[index]};
+    const orth_zero_shard own = updated_elems(spec, p, buffer, index);
+    piece mine = {.index = index, .bind = bind, .first_elem = own.first, .n = own.count, .desc = spec->params[index]};
     if (bind == ORTH_BIND_SCALES) {
-        const orth_zero_shard scales = orth_shard_scales(&mine.desc, &(orth_zero_shard){.first = mine.first_elem, .count = mine.n});
+        const orth_zero_shard scales = orth_shard_scales(&mine.desc, &own);
         mine.first_elem = scales.first;
         mine.n = scales.count;
         mine.desc = orth_param_scales(&mine.desc);

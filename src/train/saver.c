@@ -64,6 +64,8 @@ int orth_saver_binds(const orth_config *cfg, const orth_bind **out)
 {
     static const orth_bind binds[ORTH_NUM_CHECKPOINT_KINDS] = {ORTH_BIND_MASTER, ORTH_BIND_M, ORTH_BIND_V, ORTH_BIND_SCALES};
     *out = binds;
+    if (orth_config_keeps_no_moments(cfg))
+        return 1;
     return cfg->optimizer_name == ORTH_optimizer_name_sgd ? 2 : cfg->precision_moments == ORTH_precision_moments_8bit ? 4 : 3;
 }
 

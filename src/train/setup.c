@@ -268,7 +268,8 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         [ORTH_precision_moments_fp32] = ORTH_F32, [ORTH_precision_moments_bf16] = ORTH_BF16, [ORTH_precision_moments_8bit] = ORTH_U8};
     static const orth_dtype reduces[] = {
         [ORTH_precision_grad_reduce_fp32] = ORTH_F32, [ORTH_precision_grad_reduce_bf16] = ORTH_BF16, [ORTH_precision_grad_reduce_int8] = ORTH_Q8};
-    const bool narrow = cfg->precision_master != ORTH_precision_master_fp32 || cfg->precision_moments == ORTH_precision_moments_bf16;
+    const bool has_moments = !orth_config_keeps_no_moments(cfg);
+    const bool narrow = cfg->precision_master != ORTH_precision_master_fp32 || (cfg->precision_moments == ORTH_precision_moments_bf16 && has_moments);
     orth_model_shape shape = {
         .mode = mode,
         .num_seqs = (int32_t)cfg->train_micro_batch,
@@ -286,6 +287,7 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .attention_full = cfg->model_attention == ORTH_model_attention_full,
         .optimizer = optimizers[cfg->optimizer_name],
         .nesterov = cfg->optimizer_nesterov,
+        .no_moments = !has_moments,
         .delayed = {.history = (int32_t)cfg->precision_amax_history_len, .margin = (int32_t)cfg->precision_fp8_margin,
                     .most_recent = cfg->precision_amax_compute_algo == ORTH_precision_amax_compute_algo_most_recent},
         .lr_factors = {"optimizer.lr_factors", cfg->optimizer_lr_factors.n, cfg->optimizer_lr_factors.v},

@@ -17,7 +17,7 @@ typedef struct {
     const orth_op_call *call;
     const orth_rows *rows;
     bool narrow;               /* some of p, m, v have 16 bits */
-    int num_kept;              /* p, m, and of Adam v: the first outputs */
+    int num_kept;              /* p, m (of sgd without momentum absent), and of Adam v: the first outputs */
     const orth_dynamic_map *map; /* of m and v in 8 bits; NULL: they are numbers */
     int64_t blocks, task_rows; /* then: of a row; of a task */
 } optim_job;
@@ -85,6 +85,8 @@ static void keep(const optim_job *j, float tile[3][TILE], int64_t i, int64_t n)
         }
         for (int t = 0; t < (j->map ? 1 : j->num_kept); t++) {
             const orth_tensor *out = &j->call->out[t];
+            if (!out->data)
+                continue;
             if (a->stochastic && out->dtype == ORTH_BF16)
                 round_at_random((orth_bf16 *)out->data + i + done, tile[t] + done, bits[t] + skip, run);
             else
@@ -108,11 +110,11 @@ static void narrow_step(const optim_job *j, int64_t i, int64_t n, float *scales)
     for (int t = 0; t < j->num_kept; t++)
         if (scales && t > 0)
             decode(tile[t], &j->map[t - 1], (const uint8_t *)j->call->out[t].data + i, scales[t - 1], n);
-        else
+        else if (j->call->out[t].data)
             widen(tile[t], &j->call->out[t], i, n);
     args.g += i;
     args.p = tile[ORTH_ROUND_WEIGHT];
-    args.m = tile[ORTH_ROUND_M];
+    args.m = args.m ? tile[ORTH_ROUND_M] : NULL;
     args.v = j->num_kept > ORTH_ROUND_V ? tile[ORTH_ROUND_V] : NULL;
     args.copy = args.copy ? (char *)args.copy + (size_t)i * rows_bytes(args.copy_type) : NULL;
     j->step(&args, 0, n);
@@ -193,7 +195,7 @@ static orth_status optim_run(orth_ctx *ctx, const orth_op_call *call, int copy,
     if (copy == 3 && call->num_out == 5)
         return blocks_run(ctx, &job);
     for (int t = 0; t < copy; t++)
-        job.narrow = job.narrow || call->out[t].dtype != ORTH_F32;
+        job.narrow = job.narrow || (call->out[t].data && call->out[t].dtype != ORTH_F32);
     orth_pool_run(ctx->pool, orth_div_up(job.n, CHUNK), optim_task, &job);
     return ORTH_OK;
 }

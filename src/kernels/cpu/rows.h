@@ -52,7 +52,7 @@ typedef struct {
 typedef struct {
     orth_optim_values o;
     const float *g;
-    float *p, *m, *v;
+    float *p, *m, *v;      /* m: NULL where sgd has no momentum */
     void *copy;            /* NULL: none */
     orth_dtype copy_type;  /* BF16, F16 */
 } rows_optim_args;

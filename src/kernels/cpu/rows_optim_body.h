@@ -90,14 +90,15 @@ LANES_INLINE void sgd_loop(const rows_optim_args *a, int64_t begin, int64_t n, c
     const v16 g_scale = v_set(o->g_scale), l2 = v_set(o->l2), momentum = v_set(o->momentum),
               lr = v_set(o->lr);
     const float *grad = a->g + begin;
-    float *p = a->p + begin, *m = a->m + begin;
+    float *p = a->p + begin, *m = a->m ? a->m + begin : NULL;
     void *copy = a->copy ? (char *)a->copy + (size_t)begin * rows_bytes(copy_type) : NULL;
 #define STEP(k)                                                                     \
     {                                                                               \
         v16 w = v_ld_f32(p + i, k), g = v_fma(l2, w, v_mul(v_ld_f32(grad + i, k), g_scale)); \
-        v16 m1 = v_fma(momentum, v_ld_f32(m + i, k), g);                            \
-        w = v_fnma(lr, o->nesterov ? v_fma(momentum, m1, g) : m1, w);               \
-        v_st_f32(m + i, m1, k);                                                     \
+        v16 m1 = m ? v_fma(momentum, v_ld_f32(m + i, k), g) : g;                    \
+        w = v_fnma(lr, m && o->nesterov ? v_fma(momentum, m1, g) : m1, w);          \
+        if (m)                                                                      \
+            v_st_f32(m + i, m1, k);                                                 \
         v_st_f32(p + i, w, k);                                                      \
         if (copy)                                                                   \
             v_st(copy, copy_type, i, w, k);                                         \

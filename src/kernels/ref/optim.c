@@ -1,5 +1,5 @@
 /* optim.c -- AdamW (Loshchilov and Hutter, arXiv:1711.05101), Adam with L2 (Kingma and Ba,
- * arXiv:1412.6980), SGD with momentum, plainly. Of a step that is skipped or bad nothing is written but the copy. */
+ * arXiv:1412.6980), SGD with momentum or without, plainly. Of a step that is skipped or bad nothing is written but the copy. */
 #include "kernels/moments8.h"
 #include "kernels/optim.h"
 #include "kernels/ref/ref.h"
@@ -81,11 +81,13 @@ orth_status orth_ref_sgd(orth_ctx *ctx, const orth_op_call *call)
         return ORTH_OK;
     const orth_optim_values o = orth_optim_values_make(call->attr, step);
     const float *grad = call->in[0].data;
+    const bool has_m = call->out[1].data != NULL;
     for (int64_t i = 0, n = orth_tensor_elems(&call->out[0]); i < n; i++) {
-        float w = ref_get(&call->out[0], i), g = fmaf(o.l2, w, grad[i] * o.g_scale), m = fmaf(o.momentum, ref_get(&call->out[1], i), g);
-        w = fmaf(-o.lr, o.nesterov ? fmaf(o.momentum, m, g) : m, w);
+        float w = ref_get(&call->out[0], i), g = fmaf(o.l2, w, grad[i] * o.g_scale), m = has_m ? fmaf(o.momentum, ref_get(&call->out[1], i), g) : g;
+        w = fmaf(-o.lr, has_m && o.nesterov ? fmaf(o.momentum, m, g) : m, w);
         keep(call, 0, i, w, ORTH_ROUND_WEIGHT);
-        keep(call, 1, i, m, ORTH_ROUND_M);
+        if (has_m)
+            keep(call, 1, i, m, ORTH_ROUND_M);
         if (call->out[2].data)
             ref_put(&call->out[2], i, w);
     }

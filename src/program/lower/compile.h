@@ -100,7 +100,7 @@ typedef struct {
     int32_t chunk_rows, chunk_parts; /* rows of a chunk of the feed-forward, and canonical parts of a sequence of which it has some: 1
                                         where it has whole sequences; rows 0: it is not computed in chunks */
     orth_op optimizer;               /* ORTH_OP_adamw, adam or sgd */
-    bool nesterov;
+    bool nesterov, no_moments;       /* of sgd: the update keeps nothing, as there is no momentum */
     orth_delayed_scaling delayed;    /* of the operands of products (delayed_scales.c) */
     int64_t cache_rows;              /* decoding: S of the caches */
     bool keep_packed;                /* weights are packed once for the products of a step (keep_packed.h) */

@@ -216,7 +216,7 @@ static void update_param(orth_builder *b, int64_t index, orth_operand step)
     orth_operand out[5] = {orth_build_own_elems(b, b->master[index], orth_build_param_type(b, b->master[index]), index)};
     orth_op op = b->spec->optimizer;
     int num_out = 1;
-    out[num_out++] = state(b, "m", ORTH_BIND_M, moments, index);
+    out[num_out++] = b->spec->no_moments ? orth_operand_absent : state(b, "m", ORTH_BIND_M, moments, index);
     if (orth_op_output(op, "v") >= 0)
         out[num_out++] = state(b, "v", ORTH_BIND_V, moments, index);
     out[num_out++] = has_copy ? orth_build_own_elems(b, b->copy[index], b->spec->compute, index) : orth_operand_absent;
