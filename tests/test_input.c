@@ -321,6 +321,37 @@ TEST(what_weights_are_looked_for_in_is_named)
     run_end(r);
 }
 
+#define MOVES "memory.offload_activations=host "
+
+/* Only the plan shows it. Told by plan and train, with the place; not told where there is an effect. */
+TEST(keys_that_change_nothing_in_the_plan_are_named)
+{
+    static const struct { const char *words, *text; } cases[] = {
+        {MOVES "memory.offload_min_bytes=1GB", "command line: memory.offload_activations=host has no effect: no activation is as large as "
+                                               "memory.offload_min_bytes, 1000000000 bytes; the largest has "},
+        {MOVES "memory.offload_min_bytes=1KiB model.layers=1 memory.recompute=full", "memory.offload_activations=host has no effect: no "
+                                               "activation of at least memory.offload_min_bytes, 1024 bytes, is unused for as long"},
+        {"memory.recompute=ops memory.recompute_ops=[add]", "command line: memory.recompute=ops has no effect: the backward reads nothing of what would "
+                                                            "be made again"},
+        {"'optimizer.freeze=[layers.0.*]' 'optimizer.lr_factors=[layers.0.*=0.5,embed.*=0.5]'",
+         "optimizer.lr_factors: 'layers.0.*=0.5' has no effect: all parameters that it matches are frozen"},
+        {"'optimizer.freeze=[embed.*]' 'optimizer.weight_decay_factors=[embed.*=0]'", "optimizer.weight_decay_factors: 'embed.*=0' has no effect"},
+        {"optimizer.name=sgd optimizer.momentum=0 precision.moments=bf16", "precision.moments=bf16 has no effect: optimizer.name=sgd with optimizer.momentum=0"},
+    };
+    static const char *const fine[] = {MOVES "memory.offload_min_bytes=1KiB", "memory.recompute=ops memory.recompute_ops=[norm]", "memory.recompute=full",
+                                       "'optimizer.freeze=[layers.0.*]' optimizer.lr_factors=layers.*=0.5"};
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(cases); i++)
+        RUN(r, 0, cases[i].text, "plan run.yaml %s", cases[i].words);
+    RUN(r, 0, cases[0].text, "train run.yaml train.steps=1 %s", cases[0].words);
+    for (int i = 0; i < ORTH_COUNT(fine); i++) {
+        RUN(r, 0, "parameters", "plan run.yaml %s", fine[i]);
+        if (strstr(r->out, "has no effect"))
+            fail_msg("%s:\n%.2000s", fine[i], r->out);
+    }
+    run_end(r);
+}
+
 /* A file may hold this much: enough for the data and the metrics, not for a checkpoint. */
 TEST(a_write_that_fails_leaves_the_older_checkpoint)
 {
@@ -368,6 +399,7 @@ int main(void)
         cmocka_unit_test(a_tokenizer_that_does_not_match_is_refused),
         cmocka_unit_test(damaged_files_are_named_with_exit_5),
         cmocka_unit_test(what_weights_are_looked_for_in_is_named),
+        cmocka_unit_test(keys_that_change_nothing_in_the_plan_are_named),
         cmocka_unit_test(a_write_that_fails_leaves_the_older_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

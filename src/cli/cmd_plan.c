@@ -16,6 +16,7 @@
 #include "tools/ladder.h"
 #include "tools/plan_html.h"
 #include "tools/shares.h"
+#include "train/idle.h"
 #include "train/placement.h"
 
 #define LONG_PROGRAM 20000       /* instructions of all stages: beyond, dozens of plans take more than seconds */
@@ -131,7 +132,9 @@ static orth_status make(orth_ctx *ctx, planning *x, bool json)
 {
     ORTH_TRY(orth_setup_say_place(ctx, x->cfg, orth_describe_plan(ctx, &x->plan, x->cfg, &x->model, x->evaluates)));
     x->plan.detail = x->detail;
-    orth_status s = orth_run_plan_check(ctx, &x->plan);
+    orth_status s = orth_tell_idle_in_plan(ctx, x->cfg, &x->plan);
+    if (s == ORTH_OK)
+        s = orth_run_plan_check(ctx, &x->plan);
     if (s == ORTH_OK)
         s = price(ctx, x, &x->plan, x->timeline);
     if (s == ORTH_OK && json)

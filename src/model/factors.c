@@ -197,6 +197,26 @@ orth_status orth_factors_resolve(orth_ctx *ctx, const orth_factors *f, const ort
     return ORTH_OK;
 }
 
+orth_status orth_factors_about_trained(orth_ctx *ctx, const orth_factors *f, const orth_model_config *c, const bool *frozen, bool *about)
+{
+    const int64_t num = orth_model_num_params(c);
+    subject *s = ORTH_NEW_ARRAY(ctx, subject, num);
+    orth_status status = s ? list_subjects(ctx, c, s) : ORTH_ERR_NOMEM;
+    for (int32_t w = 0; status == ORTH_OK && w < f->num; w++) {
+        const rule r = read_factor(f->word[w]);
+        about[w] = false;
+        for (int64_t i = 0; i < num; i++)
+            memset(s[i].given, 0, sizeof s[i].given);
+        if (!apply(&r, s, num, false))
+            apply(&r, s, num, true);
+        for (int64_t i = 0; i < num; i++)
+            for (int k = 0; k < s[i].num_parts; k++)
+                about[w] = about[w] || (s[i].given[k] && !frozen[i]);
+    }
+    orth_mem_free(ctx, s);
+    return status;
+}
+
 orth_status orth_freeze_resolve(orth_ctx *ctx, const orth_factors *f, const orth_model_config *c, bool *frozen)
 {
     const int64_t num = orth_model_num_params(c);

@@ -24,6 +24,8 @@ const char *orth_factor_word_check(const char *word);
 /* factor [num_params]: of the parameters that some word is about. ORTH_ERR_ARG for a word that is not well-formed or about no
  * parameter of the model, and for words that differ about the parts of a parameter; ORTH_ERR_NOMEM. */
 orth_status orth_factors_resolve(orth_ctx *ctx, const orth_factors *f, const orth_model_config *c, float *factor);
+/* about [f->num]: whether the word is about any parameter that is not frozen. Of words that orth_factors_resolve takes. ORTH_ERR_NOMEM. */
+orth_status orth_factors_about_trained(orth_ctx *ctx, const orth_factors *f, const orth_model_config *c, const bool *frozen, bool *about);
 /* frozen [num_params]: whether the last word about the parameter has no '!'; false where there is none. Errors as above, and
  * ORTH_ERR_ARG where no parameter is left to be trained. */
 orth_status orth_freeze_resolve(orth_ctx *ctx, const orth_factors *f, const orth_model_config *c, bool *frozen);

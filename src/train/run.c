@@ -11,6 +11,7 @@
 #include "ckpt/folder_lock.h"
 #include "train/describe.h"
 #include "train/groups.h"
+#include "train/idle.h"
 #include "train/process.h"
 #include "train/rank.h"
 #include "train/resume.h"
@@ -401,6 +402,7 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     if (!first)
         return ORTH_OK;
     if (!r->options.watch) {
+        ORTH_TRY(orth_tell_idle_in_plan(ctx, r->cfg, &r->plan));
         ORTH_TRY(take_complete(ctx, r));
         ORTH_TRY(price(ctx, r));
     }

@@ -1,0 +1,85 @@
+/* idle.c -- see idle.h. */
+#include "train/idle.h"
+
+#include "train/setup.h"
+
+/* What the training steps of all ranks have. */
+typedef struct {
+    bool makes_again, sends_away;
+    size_t largest;               /* bytes of an activation */
+} found;
+
+static void look(const orth_program *p, found *out)
+{
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        out->makes_again = out->makes_again || p->instrs[i].recomputed;
+    for (int32_t i = 0; i < p->num_buffers; i++) {
+        const orth_buffer *b = &p->buffers[i];
+        out->sends_away = out->sends_away || b->of > 0;
+        if (b->cls == ORTH_CLASS_ACTIVATIONS && !b->persistent)
+            out->largest = ORTH_MAX(out->largest, b->bytes);
+    }
+}
+
+static orth_status look_at_all(orth_ctx *ctx, orth_run_plan *p, found *out)
+{
+    for (int r = 0; r < p->num_ranks; r++) {
+        const orth_compiled *compiled;
+        if (orth_classes_of(&p->programs.classes, r) != r)
+            continue;
+        ORTH_TRY(orth_programs_of(ctx, &p->programs, r, &compiled));
+        look(&compiled->program, out);
+    }
+    return ORTH_OK;
+}
+
+/* An enum that is not its default, and so was given. */
+static void tell(orth_ctx *ctx, const orth_config *cfg, orth_option_id id, int value, const char *why)
+{
+    orth_log(ctx, ORTH_LOG_INFO, "config", "%s: %s=%s has no effect: %s", cfg->place[id], orth_option_get(id)->path, orth_option_choice(id, value), why);
+}
+
+static void tell_of_programs(orth_ctx *ctx, const orth_config *cfg, const found *f)
+{
+    char why[192];
+    if (cfg->memory_recompute != ORTH_memory_recompute_none && cfg->memory_recompute != ORTH_memory_recompute_auto && !f->makes_again)
+        tell(ctx, cfg, ORTH_OPT_memory_recompute, (int)cfg->memory_recompute, "the backward reads nothing of what would be made again");
+    if (cfg->memory_offload_activations == ORTH_memory_offload_activations_none || f->sends_away)
+        return;
+    if (f->largest < (size_t)cfg->memory_offload_min_bytes)
+        snprintf(why, sizeof why, "no activation is as large as memory.offload_min_bytes, %lld bytes; the largest has %zu",
+                 (long long)cfg->memory_offload_min_bytes, f->largest);
+    else
+        snprintf(why, sizeof why, "no activation of at least memory.offload_min_bytes, %lld bytes, is unused for as long as the copies would take",
+                 (long long)cfg->memory_offload_min_bytes);
+    tell(ctx, cfg, ORTH_OPT_memory_offload_activations, (int)cfg->memory_offload_activations, why);
+}
+
+static orth_status tell_of_factors(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, orth_option_id id, const orth_factors *f,
+                                   const bool *frozen)
+{
+    bool about[ORTH_LIST_MAX];
+    ORTH_TRY(orth_factors_about_trained(ctx, f, model, frozen, about));
+    for (int32_t w = 0; w < f->num; w++)
+        if (!about[w])
+            orth_log(ctx, ORTH_LOG_INFO, "config", "%s: %s: '%s' has no effect: all parameters that it matches are frozen (optimizer.freeze)",
+                     cfg->place[id], f->key, f->word[w]);
+    return ORTH_OK;
+}
+
+orth_status orth_tell_idle_in_plan(orth_ctx *ctx, const orth_config *cfg, orth_run_plan *p)
+{
+    const orth_model_config *model = p->programs.spec.model;
+    const orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_TRAIN);
+    found f = {.makes_again = false};
+    ORTH_TRY(look_at_all(ctx, p, &f));
+    tell_of_programs(ctx, cfg, &f);
+    bool *frozen = ORTH_NEW_ARRAY(ctx, bool, orth_model_num_params(model));
+    orth_status s = frozen ? orth_setup_frozen(ctx, cfg, model, frozen) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK)
+        s = tell_of_factors(ctx, cfg, model, ORTH_OPT_optimizer_lr_factors, &shape.lr_factors, frozen);
+    if (s == ORTH_OK)
+        s = tell_of_factors(ctx, cfg, model, ORTH_OPT_optimizer_weight_decay_factors, &shape.decay_factors, frozen);
+    orth_mem_free(ctx, frozen);
+    return s;
+}
