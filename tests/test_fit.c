@@ -350,7 +350,7 @@ TEST(recomputation_auto_that_cannot_fit_ends_with_the_ladder_too)
     run_case *r = run_begin();
     char change[256];
     RUN(r, 3, "bytes at least", "plan run.yaml memory.recompute=auto memory.recompute_limit=1KiB --require-fit");
-    RUN(r, 0, "does not fit:  memory.recompute=auto: rank 0 needs ", "plan run.yaml memory.recompute=auto memory.recompute_limit=1KiB");
+    RUN(r, 0, "does not fit: memory.recompute=auto: rank 0 needs ", "plan run.yaml memory.recompute=auto memory.recompute_limit=1KiB");
     assert_non_null(strstr(r->out, "`plan --ladder` with the same words"));
     RUN(r, 0, "{\"fits\": false, \"reason\": \"memory.recompute=auto: ", "plan run.yaml memory.recompute=auto memory.recompute_limit=1KiB --json");
     const long least = strtol(strstr(r->out, "needs ") + 6, NULL, 10), limit = least - 4096;

@@ -439,7 +439,7 @@ static orth_status answer_no_choice(orth_ctx *ctx, bool json)
     snprintf(why, sizeof why, "%s", orth_plan_no_fit(&ctx->error));
     orth_ctx_clear_error(ctx);
     if (!json) {
-        printf("does not fit:  %s\n\n%s\n", why, not_listed);
+        printf("does not fit: %s\n\n%s\n", why, not_listed);
         return ORTH_OK;
     }
     orth_json_open(&j, NULL, '{');
