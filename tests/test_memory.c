@@ -175,6 +175,30 @@ TEST(plain_sgd_keeps_no_state)
     run_end(r);
 }
 
+#define RING "parallel.cp=2 parallel.cp_kind=ring data.seq_len=256 model.max_seq=256 "
+
+/* What a layer has in place of attention and linear goes by these words, too. */
+TEST(words_for_operations_mean_their_variants)
+{
+    static const char *const pairs[][2] = {
+        {"parallel.cp=2 memory.recompute=selective", "parallel.cp=2 memory.recompute=ops memory.recompute_ops=[attention]"},
+        {"parallel.cp=2 memory.recompute=keep memory.recompute_ops=[linear,attention_part]",
+         "parallel.cp=2 memory.recompute=keep memory.recompute_ops=[linear,attention]"},
+        {RING "memory.recompute=selective", RING "memory.recompute=ops memory.recompute_ops=[attention]"},
+        {"model.attention=full memory.recompute=selective", "model.attention=full memory.recompute=ops memory.recompute_ops=[attention]"},
+        {"precision.products=mxfp8 memory.recompute=keep memory.recompute_ops=[qlinear]", "precision.products=mxfp8 memory.recompute=keep memory.recompute_ops=[linear]"},
+    };
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(pairs); i++) {
+        char *by_name = planned(r, pairs[i][0]), *by_word = planned(r, pairs[i][1]);
+        assert_string_equal(by_name, by_word);
+        free(by_name);
+        free(by_word);
+    }
+    RUN(r, 2, "has no 'attention_part'; it has ", "plan run.yaml memory.recompute=ops memory.recompute_ops=[attention_part]");
+    run_end(r);
+}
+
 /* Of the first rank and of the one that needs the most, in each space that it has. */
 TEST(what_is_live_at_the_peak_adds_up_to_the_counted_peak)
 {
@@ -438,6 +462,7 @@ int main(void)
         cmocka_unit_test(an_allocator_that_fails_after_step_1_is_not_noticed),
         cmocka_unit_test(planned_bytes_of_a_run_are_the_counted_ones),
         cmocka_unit_test(plain_sgd_keeps_no_state),
+        cmocka_unit_test(words_for_operations_mean_their_variants),
         cmocka_unit_test(what_is_live_at_the_peak_adds_up_to_the_counted_peak),
         cmocka_unit_test(the_resident_peak_of_a_run_does_not_count_what_measures_the_machine),
         cmocka_unit_test(an_evaluation_that_needs_more_than_training_is_in_the_plan),

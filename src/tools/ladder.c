@@ -170,7 +170,6 @@ static void list_changes(ladder *x, bool host, bool files)
     static const char *const policies[] = {"memory.recompute=selective", "memory.recompute=ops memory.recompute_ops=[norm,swiglu]",
                                            "memory.recompute=ops memory.recompute_ops=[norm]", "memory.recompute=keep memory.recompute_ops=[linear]",
                                            "memory.recompute=keep memory.recompute_ops=[linear,attention]",
-                                           "memory.recompute=keep memory.recompute_ops=[linear,attention_part]", /* with cp */
                                            "memory.recompute=full", "memory.recompute=full memory.recompute_layers=2", "memory.recompute=sqrt",
                                            "memory.recompute=all"};
     const orth_config *c = x->cfg;

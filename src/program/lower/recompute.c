@@ -5,10 +5,21 @@
 
 #include "program/ir/comm_call.h"
 
+/* Whether `word` means op: its name, or what it is a variant of. A layout or a precision may have attention_part in place of attention,
+ * qlinear in place of linear. */
+static bool names(const char *word, orth_op op)
+{
+    if (strcmp(word, orth_op_name(ORTH_OP_attention)) == 0)
+        return orth_op_role_of(op) == ORTH_ROLE_SCORES;
+    if (op == ORTH_OP_qlinear && strcmp(word, orth_op_name(ORTH_OP_linear)) == 0)
+        return true;
+    return strcmp(word, orth_op_name(op)) == 0;
+}
+
 static bool is_named(const orth_recompute *r, orth_op op)
 {
     for (int32_t i = 0; i < r->num_ops; i++)
-        if (strcmp(r->ops[i], orth_op_name(op)) == 0)
+        if (names(r->ops[i], op))
             return true;
     return false;
 }
@@ -37,7 +48,7 @@ orth_status orth_recompute_check(orth_ctx *ctx, const orth_recompute *r, const o
         bool found = false;
         for (int32_t n = 0; n < layer->num_forward; n++) {
             const char *name = orth_op_name(layer->nodes[n].op);
-            found = found || strcmp(name, r->ops[i]) == 0;
+            found = found || names(r->ops[i], layer->nodes[n].op);
             if (!strstr(all, name) && strlen(all) + strlen(name) + 3 < sizeof all) {
                 strcat(all, n ? ", " : "");
                 strcat(all, name);

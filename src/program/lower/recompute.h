@@ -40,7 +40,7 @@ typedef struct {
     bool block;
     bool split_input;         /* FULL, SQRT: each rank of tensor parallelism keeps an equal part of an input that all of them have, and
                                  they gather it before its group is made again. Not with sequence parallelism, which splits it anyway */
-    const char *const *ops;   /* [num_ops] names of ops.def, for OPS and KEEP */
+    const char *const *ops;   /* [num_ops] names of ops.def, for OPS and KEEP; attention and linear mean their variants, too */
     int32_t num_ops;
     const uint64_t *chosen;   /* CHOSEN: [layers of the model] */
     uint64_t holds;           /* CHOSEN: bit i is forward node i, which is kept where what is made again reads it, though a plain run would not keep
