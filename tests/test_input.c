@@ -352,6 +352,25 @@ TEST(keys_that_change_nothing_in_the_plan_are_named)
     run_end(r);
 }
 
+/* A class of layers stands for the unit of gathering only where the model has it. */
+TEST(classes_of_another_family_are_refused_with_those_that_the_model_has)
+{
+    run_case *r = run_begin();
+#define ZERO_3 "plan run.yaml parallel.dp=2 parallel.zero=3 train.global_batch=8 "
+    RUN(r, 2, "command line: parallel.gather_unit=LlamaDecoderLayer: models of the family gpt2 have no such layers; their classes are GPT2Block, "
+        "GPT2Attention, GPT2MLP, TransformerBlock, TransformerLayer", ZERO_3 "parallel.gather_unit=LlamaDecoderLayer");
+    RUN(r, 2, "models of the family llama have no such layers; their classes are LlamaDecoderLayer, ", ZERO_3 "model.preset=llama-tiny parallel.gather_unit=GPT2MLP");
+    RUN(r, 0, "parameters", ZERO_3 "parallel.gather_unit=GPT2MLP");
+    RUN(r, 0, "parameters", ZERO_3 "parallel.gather_unit=TransformerBlock");
+    RUN(r, 0, "parameters", ZERO_3 "parallel.gather_unit=LlamaDecoderLayer parallel.gather_unit=half");
+    const char wraps[] = "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD, fsdp_auto_wrap_policy: "
+                         "TRANSFORMER_BASED_WRAP, fsdp_transformer_layer_cls_to_wrap: \"LlamaMLP,LlamaDecoderLayer\"}\n";
+    run_write(r, "accelerate.yaml", wraps, sizeof wraps - 1);
+    RUN(r, 2, "parallel.gather_unit=LlamaDecoderLayer: models of the family gpt2 have no such layers",
+        "plan run.yaml --accelerate=accelerate.yaml train.global_batch=8");
+    run_end(r);
+}
+
 /* A file may hold this much: enough for the data and the metrics, not for a checkpoint. */
 TEST(a_write_that_fails_leaves_the_older_checkpoint)
 {
@@ -400,6 +419,7 @@ int main(void)
         cmocka_unit_test(damaged_files_are_named_with_exit_5),
         cmocka_unit_test(what_weights_are_looked_for_in_is_named),
         cmocka_unit_test(keys_that_change_nothing_in_the_plan_are_named),
+        cmocka_unit_test(classes_of_another_family_are_refused_with_those_that_the_model_has),
         cmocka_unit_test(a_write_that_fails_leaves_the_older_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

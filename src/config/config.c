@@ -94,26 +94,42 @@ static orth_status parse_bytes(const setting *s, const char *text, int64_t *out)
     return refuse(s, text, "must be auto or a size such as 8GB, 500MiB");
 }
 
-static const struct { const char *path, *name, *here; } value_names[] = {
-#define VALUE(key, name, here) {key, name, here},
+static const struct { const char *path, *name, *here, *family; } value_names[] = {
+#define VALUE(key, name, here) {key, name, here, ""},
+#define CLASS(family, name, here) {"parallel.gather_unit", name, here, family},
 #include "config/aliases.def"
 };
 
-const char *orth_option_value_called(const char *path, const char *name)
+/* A row of value_names; -1: none. */
+static int find_value(const char *path, const char *name)
 {
-    for (int i = 0; i < ORTH_COUNT(value_names); i++)
-        if (strcmp(value_names[i].path, path) == 0 && strcmp(value_names[i].name, name) == 0)
-            return value_names[i].here;
-    return NULL;
+    int i = 0;
+    while (i < ORTH_COUNT(value_names) && (strcmp(value_names[i].path, path) != 0 || strcmp(value_names[i].name, name) != 0))
+        i++;
+    return i < ORTH_COUNT(value_names) ? i : -1;
 }
 
-void orth_option_value_names(const char *path, char out[ORTH_VALUE_NAMES_MAX])
+const char *orth_option_value_called(const char *path, const char *name)
+{
+    const int i = find_value(path, name);
+    return i < 0 ? NULL : value_names[i].here;
+}
+
+const char *orth_option_value_family(const char *path, const char *name)
+{
+    const int i = find_value(path, name);
+    return i < 0 ? "" : value_names[i].family;
+}
+
+void orth_option_value_names(const char *path, const char *family, char out[ORTH_VALUE_NAMES_MAX])
 {
     size_t at = 0;
     out[0] = '\0';
-    for (int i = 0; i < ORTH_COUNT(value_names) && at < ORTH_VALUE_NAMES_MAX; i++)
-        if (strcmp(value_names[i].path, path) == 0)
+    for (int i = 0; i < ORTH_COUNT(value_names) && at < ORTH_VALUE_NAMES_MAX; i++) {
+        const char *of = value_names[i].family;
+        if (strcmp(value_names[i].path, path) == 0 && (!family || !*of || strcmp(of, family) == 0))
             at += (size_t)snprintf(out + at, ORTH_VALUE_NAMES_MAX - at, "%s%s", at ? ", " : "", value_names[i].name);
+    }
 }
 
 /* Another option of the same section that has this value; NULL: none. */
@@ -146,7 +162,7 @@ static orth_status parse_enum(const setting *s, const char *text, void *out)
         size_t used = strlen(rule);
         snprintf(rule + used, sizeof rule - used, "%s%s", i ? ", " : "", s->option->choices[i]);
     }
-    orth_option_value_names(s->option->path, names);
+    orth_option_value_names(s->option->path, NULL, names);
     if (*names) {
         size_t used = strlen(rule);
         snprintf(rule + used, sizeof rule - used, ", or by the names of other programs %s", names);
@@ -230,6 +246,8 @@ orth_status orth_config_put(orth_ctx *ctx, orth_config *cfg, orth_option_id id, 
         return ORTH_OK;
     }
     ORTH_TRY(put_field(&s, cfg, field, value));
+    if (id == ORTH_OPT_parallel_gather_unit)
+        ORTH_TRY(parse_string(&s, cfg, value->items[0], &cfg->gather_unit_given));
     char *kept = orth_arena_printf(ctx, &cfg->arena, "%s", place);
     if (!kept)
         return ORTH_ERR_NOMEM;

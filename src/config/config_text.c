@@ -101,6 +101,8 @@ orth_status orth_config_override(orth_ctx *ctx, orth_config *cfg, const orth_con
         /* As it stands on a command line: a list is written out, a word has no quotes. */
         char *text = o->type == ORTH_TYPE_STR || o->type == ORTH_TYPE_ENUM ? NULL : orth_option_text(ctx, given, (orth_option_id)i);
         const char *value = o->type == ORTH_TYPE_STR ? *(const char *const *)field : o->type == ORTH_TYPE_ENUM ? o->choices[choice] : text;
+        if (i == ORTH_OPT_parallel_gather_unit)
+            value = given->gather_unit_given;
         orth_status s = value ? orth_config_set(ctx, cfg, given->place[i], o->path, value) : ORTH_ERR_NOMEM;
         orth_mem_free(ctx, text);
         ORTH_TRY(s);

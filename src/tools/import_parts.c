@@ -349,8 +349,8 @@ static orth_status set_prefetch(orth_importer *x)
     return orth_import_set(x, p->place, "comm.prefetch_elems", p->value);
 }
 
-/* "half" of classes of a half of a layer, LlamaAttention and LlamaMLP for example, and no others. */
-static orth_status unit_of_classes(orth_importer *x, const orth_import_pair *classes, const char **out)
+/* One of the classes that stands for the unit: a half of a layer, LlamaAttention and LlamaMLP for example, only where all are. */
+static orth_status unit_of_classes(orth_importer *x, const orth_import_pair *classes, char out[64])
 {
     bool halves = true;
     for (const char *word = classes->value; *word;) {
@@ -358,14 +358,15 @@ static orth_status unit_of_classes(orth_importer *x, const orth_import_pair *cla
         const size_t n = strcspn(word, ", ");
         snprintf(name, sizeof name, "%.*s", (int)ORTH_MIN(n, sizeof name), word);
         const char *unit = orth_option_value_called("parallel.gather_unit", name);
-        orth_option_value_names("parallel.gather_unit", known);
+        orth_option_value_names("parallel.gather_unit", NULL, known);
         if (!unit)
             return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: %s is no layer or half of one that is known here: there are %s", classes->place,
                              ORTH_SHOWN(classes->value), ORTH_SHOWN(name), known);
+        if (halves)
+            snprintf(out, 64, "%s", name);
         halves = halves && strcmp(unit, "half") == 0;
         word += n + strspn(word + n, ", ");
     }
-    *out = halves ? "half" : "layer";
     return ORTH_OK;
 }
 
@@ -381,9 +382,9 @@ static orth_status set_gather_unit(orth_importer *x)
         orth_import_unused(x, classes->place, "fsdp_auto_wrap_policy is not TRANSFORMER_BASED_WRAP");
     if (least && !by_size)
         orth_import_unused(x, least->place, "fsdp_auto_wrap_policy is not SIZE_BASED_WRAP");
-    const char *unit = "layer";
+    char unit[64] = "layer";
     if (by_class && classes)
-        ORTH_TRY(unit_of_classes(x, classes, &unit));
+        ORTH_TRY(unit_of_classes(x, classes, unit));
     if (by_class)
         return orth_import_set(x, p->place, "parallel.gather_unit", unit);
     if (strcmp(p->value, "NO_WRAP") == 0)

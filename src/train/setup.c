@@ -80,6 +80,19 @@ orth_status orth_setup_say_place(orth_ctx *ctx, const orth_config *cfg, orth_sta
     return s;
 }
 
+/* A class of layers that stands for parallel.gather_unit is one that the model has. */
+static orth_status check_class(orth_ctx *ctx, const orth_config *cfg, orth_family family)
+{
+    const char *key = orth_option_get(ORTH_OPT_parallel_gather_unit)->path, *name = orth_family_name(family);
+    const char *of = orth_option_value_family(key, cfg->gather_unit_given);
+    char known[ORTH_VALUE_NAMES_MAX];
+    if (!*of || strcmp(of, name) == 0)
+        return ORTH_OK;
+    orth_option_value_names(key, name, known);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%s: models of the family %s have no such layers; their classes are %s",
+                     cfg->place[ORTH_OPT_parallel_gather_unit], key, ORTH_SHOWN(cfg->gather_unit_given), name, known);
+}
+
 orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t tokenizer_vocab,
                              orth_model_config *out)
 {
@@ -127,6 +140,7 @@ orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t toke
     orth_setup_dropout(cfg, &c);
     ORTH_TRY(require_sizes(ctx, &c));
     ORTH_TRY(check_model(ctx, cfg, &c));
+    ORTH_TRY(check_class(ctx, cfg, c.family));
     if (cfg->memory_recompute_layers > c.layers)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: memory.recompute_layers=%" PRId64 ": the model has %" PRId64 " layers",
                          cfg->place[ORTH_OPT_memory_recompute_layers], cfg->memory_recompute_layers, c.layers);
@@ -162,6 +176,7 @@ orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, cons
         (cfg->model_family == ORTH_model_family_llama) != (m->family == ORTH_FAMILY_LLAMA))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: model.family=%s: the weights in %s are %s", cfg->place[ORTH_OPT_model_family],
                          orth_option_choice(ORTH_OPT_model_family, (int)cfg->model_family), dir, orth_family_name(m->family));
+    ORTH_TRY(check_class(ctx, cfg, m->family));
     MATCH_INT(layers);
     MATCH_INT(hidden);
     MATCH_INT(heads);
