@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/text.h"
 #include "config/config_value.h"
@@ -132,6 +133,30 @@ void orth_option_value_names(const char *path, const char *family, char out[ORTH
     }
 }
 
+/* What another program's name of a value means here (MEANT in aliases.def); NULL: nothing. */
+static const char *value_meant(const char *path, const char *name)
+{
+    static const struct { const char *keys, *name, *here; } meant[] = {
+#define MEANT(keys, name, here) {keys, name, here},
+#include "config/aliases.def"
+    };
+    name += strncmp(name, "torch.", 6) == 0 ? 6 : 0;
+    for (int i = 0; i < ORTH_COUNT(meant); i++) {
+        const size_t n = strlen(meant[i].keys);
+        if (strncmp(meant[i].keys, path, n) == 0 && (path[n] == '.' || path[n] == '\0') && strcasecmp(meant[i].name, name) == 0)
+            return meant[i].here;
+    }
+    return NULL;
+}
+
+static const char *same_but_case(const orth_option *o, const char *text)
+{
+    for (int i = 0; o->choices[i]; i++)
+        if (strcasecmp(o->choices[i], text) == 0)
+            return o->choices[i];
+    return NULL;
+}
+
 /* Another option of the same section that has this value; NULL: none. */
 static const orth_option *option_with_value(const orth_option *not_this, const char *text)
 {
@@ -143,6 +168,27 @@ static const orth_option *option_with_value(const orth_option *not_this, const c
                 return o;
     }
     return NULL;
+}
+
+/* Adds to a rule about an ENUM, in rule[0, size), what the `text` that breaks it is likely to mean. */
+static void add_meaning(const orth_option *o, const char *text, char *rule, size_t size)
+{
+    const orth_option *other = option_with_value(o, text);
+    const char *meant = value_meant(o->path, text), *near = same_but_case(o, text);
+    int n = 0;
+    while (o->choices[n])
+        n++;
+    if (!near && meant && same_but_case(o, meant))
+        near = meant;
+    if (!near && !other && !meant)
+        near = orth_nearest(text, o->choices, n);
+    const size_t used = strlen(rule);
+    if (near)
+        snprintf(rule + used, size - used, "; did you mean '%s'?", near);
+    else if (other)
+        snprintf(rule + used, size - used, "; '%s' is a value of %s", text, other->path);
+    else if (meant && strchr(meant, '='))
+        snprintf(rule + used, size - used, "; '%s' is %s", text, meant);
 }
 
 static orth_status parse_enum(const setting *s, const char *text, void *out)
@@ -167,13 +213,7 @@ static orth_status parse_enum(const setting *s, const char *text, void *out)
         size_t used = strlen(rule);
         snprintf(rule + used, sizeof rule - used, ", or by the names of other programs %s", names);
     }
-    const orth_option *other = option_with_value(s->option, text);
-    const char *near = other ? NULL : orth_nearest(text, s->option->choices, n);
-    const size_t used = strlen(rule);
-    if (other)
-        snprintf(rule + used, sizeof rule - used, "; '%s' is a value of %s", text, other->path);
-    else if (near)
-        snprintf(rule + used, sizeof rule - used, "; did you mean '%s'?", near);
+    add_meaning(s->option, text, rule, sizeof rule);
     return refuse(s, text, rule);
 }
 
