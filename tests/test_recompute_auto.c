@@ -3,8 +3,7 @@
 #include <time.h>
 
 #include "layout_run.h"
-#include "plan/again_sets.h"
-#include "plan/recompute_auto.h"
+#include "plan/recompute_auto_impl.h"
 #include "program/ir/cost.h"
 
 typedef struct {
@@ -369,6 +368,27 @@ TEST(no_named_policy_computes_less_in_as_little)
     test_ctx_free(ctx);
 }
 
+/* Their FLOPs are known without compiling them, so there need not be few instructions. */
+TEST(named_policies_are_choices_of_long_programs_too)
+{
+    orth_ctx *ctx = test_ctx(1);
+    layout_case c = layout_base_case(1, true);
+    c.model.layers = 4;
+    c.layout.micro_batch = 1;
+    c.layout.global_batch = 512;
+    searching x;
+    begin(ctx, &x, &c);
+    const again_stage *st = &x.search->stages[0];
+    assert_true(st->num_instrs > 30000);
+    assert_true(st->num - st->num_ordered > 20);
+    for (int32_t i = st->num_ordered; i < st->num; i++) {
+        assert_true(st->choices[i].named);
+        assert_true(i == st->num_ordered || st->choices[i - 1].cost.flops <= st->choices[i].cost.flops);
+    }
+    end(ctx, &x);
+    test_ctx_free(ctx);
+}
+
 /* ---- random layouts ---- */
 
 static layout_case small_case(uint64_t seed)
@@ -499,6 +519,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_set_of_tensors_that_fits_is_cheaper_than_the_chosen_one),
         cmocka_unit_test(no_named_policy_computes_less_in_as_little),
+        cmocka_unit_test(named_policies_are_choices_of_long_programs_too),
         cmocka_unit_test(what_leaves_the_device_is_not_made_again_before_that_is_needed),
         cmocka_unit_test(no_choice_for_two_layers_that_fits_is_cheaper_than_the_chosen_one),
         cmocka_unit_test(no_choice_for_three_layers_that_fits_is_cheaper_than_the_chosen_one),

@@ -65,7 +65,7 @@ static orth_status compile_class(orth_ctx *ctx, orth_again_search *s, int rank, 
     return status;
 }
 
-static orth_status compile(orth_ctx *ctx, orth_again_search *s, const again_stage *st, again_choice *c)
+static orth_status compile(orth_ctx *ctx, orth_again_search *s, again_stage *st, again_choice *c)
 {
     if (c->compiled)
         return ORTH_OK;
@@ -75,6 +75,8 @@ static orth_status compile(orth_ctx *ctx, orth_again_search *s, const again_stag
         if (place_of(s, r) == st->place && orth_classes_of(&s->programs.classes, r) == r)
             ORTH_TRY(compile_class(ctx, s, r, c));
     c->compiled = true;
+    if (st->exact && (c->named || c < st->choices + st->num_ordered) && !c->groups && c->cost.flops > 0 && st->choices[0].compiled)
+        st->flops_of_cost = (c->flops - st->choices[0].flops) / c->cost.flops;
     return ORTH_OK;
 }
 
@@ -201,13 +203,23 @@ static orth_status choose_ordered(orth_ctx *ctx, orth_again_search *s, again_sta
     return ORTH_OK;
 }
 
+/* Whether a named policy cannot compute less than a choice that is compiled. What it computes is known beforehand. */
+static bool computes_no_less(const again_stage *st, const again_choice *c, const again_choice *than)
+{
+    if (!c->named || !than || !st->exact)
+        return false;
+    const double added = than->flops - st->choices[0].flops;
+    return added == 0 || (st->flops_of_cost > 0 && c->cost.flops * st->flops_of_cost >= added);
+}
+
 /* The one that fits and computes the least, of equal ones the first; where none fits, *fits is false, and it is the smallest. */
 static orth_status choose_stage(orth_ctx *ctx, orth_again_search *s, again_stage *st, size_t limit, again_choice **out, bool *fits)
 {
+    ORTH_TRY(compile(ctx, s, st, &st->choices[0]));
     ORTH_TRY(choose_ordered(ctx, s, st, limit, out));
     for (int32_t i = st->num_ordered; i < st->num && *out != st->choices; i++) {
         again_choice *c = &st->choices[i];
-        if (lower_bound(st, c) > limit)
+        if (lower_bound(st, c) > limit || computes_no_less(st, c, *out))
             continue;
         ORTH_TRY(orth_ctx_check_stop(ctx));
         ORTH_TRY(compile(ctx, s, st, c));
@@ -236,7 +248,6 @@ static orth_status choose_all(orth_ctx *ctx, orth_again_search *s, size_t limit,
         again_choice *c;
         bool fits;
         ORTH_TRY(choose_stage(ctx, s, st, limit, &c, &fits));
-        ORTH_TRY(compile(ctx, s, st, &st->choices[0]));
         out->fits = out->fits && fits;
         out->worst_rank = c->worst > out->worst_bytes ? c->worst_rank : out->worst_rank;
         out->worst_bytes = ORTH_MAX(out->worst_bytes, c->worst);

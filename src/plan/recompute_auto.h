@@ -7,7 +7,8 @@
  * the order of their costs, come choices that keep the inputs of some layers only: groups of 2, 3, ... layers. The order of choices
  * is fixed and does not know the limit. Of a stage the first choice is taken whose largest rank fits, and to know what a rank needs,
  * its program is compiled, placed and checked: the bytes are those of the run. Of a small stage all divisions into groups beside layers
- * with any set are compiled, and one of them is taken if it fits and its program computes less. So of what fits, nothing that is listed
+ * with any set are compiled, and one of them is taken if it fits and its program computes less; likewise of policies that have a name,
+ * whose FLOPs are known before they are compiled. So of what fits, nothing that is listed
  * computes less, and the bytes never rise when the limit falls. Choices that cannot fit by their lower bound (saved.h) are not
  * compiled.
  *

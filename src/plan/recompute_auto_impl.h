@@ -17,6 +17,7 @@ typedef struct {
     int worst_rank;
     double flops;              /* of all ranks */
     bool groups;               /* inputs of some layers only are kept */
+    bool named;                /* every layer has the set of a policy that has a name */
 } again_choice;
 
 /* The ranks at one place of the pipeline. */
@@ -31,6 +32,8 @@ typedef struct {
     int32_t num_sets;
     size_t constant;           /* bytes of the first class's largest rank that are not transient */
     bool leaves;               /* activations are offloaded */
+    bool exact;                /* a program with the same set in all layers computes what the sum of costs says: no layer is made again in chunks anyway */
+    double flops_of_cost;      /* FLOPs of all ranks in a step for one of a cost, once a choice showed it; 0: not known yet */
 } again_stage;
 
 struct orth_again_search {

@@ -274,17 +274,24 @@ static orth_status append_named(orth_ctx *ctx, orth_again_search *s, again_stage
 {
     const again_choice *before = st->choices;
     named_sets named;
+    st->exact = s->spec.step.ffn_chunk_rows == 0;
+    const bool few = st->exact && !st->leaves; /* have to be compiled: bounds on bytes, and FLOPs that are known, leave out most */
     list_named(&named, s, st, layer, true);
-    if (!can_compile(st, named.num))
+    if (!few && !can_compile(st, named.num))
         list_named(&named, s, st, layer, false);
-    if (!can_compile(st, named.num))
+    if (!few && !can_compile(st, named.num))
         return ORTH_OK;
     st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, again_choice, st->num + named.num);
     if (!st->choices)
         return ORTH_ERR_NOMEM;
     memcpy(st->choices, before, (size_t)st->num * sizeof *before);
-    for (int32_t i = 0; i < named.num; i++)
+    const int32_t first = st->num;
+    for (int32_t i = 0; i < named.num; i++) {
         ORTH_TRY(add_equal(ctx, s, st, &named.sets[i]));
+        st->choices[st->num - 1].named = true;
+    }
+    /* Behind the first that fits, none is cheaper. */
+    qsort(st->choices + first, (size_t)(st->num - first), sizeof *st->choices, by_cost);
     return ORTH_OK;
 }
 
