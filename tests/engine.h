@@ -163,7 +163,7 @@ static inline void engine_fill(engine *e, int64_t n, const int32_t *tokens, cons
 static inline orth_status engine_open_rank(orth_ctx *ctx, engine *e, orth_world *world, const orth_partition *s,
                                            orth_comm *comms[ORTH_NUM_GROUPS])
 {
-    int ranks[64];
+    int ranks[TEST_MAX_RANKS];
     ORTH_TRY(orth_compiled_build(ctx, &e->model, &e->shape, &e->compiled));
     ORTH_TRY(orth_executor_create(ctx, &e->ex, &e->compiled.program, orth_kernels_cpu(), NULL, false));
     for (int g = 0; g < ORTH_NUM_GROUPS; g++) {

@@ -353,7 +353,7 @@ static inline void check_layout(layout_case *c)
 /* Also the same bits in a second run, with other threads. */
 static inline void check_layout_twice(layout_case *c)
 {
-    uint64_t hash[64];
+    uint64_t hash[TEST_MAX_RANKS];
     orth_ctx *ctx = case_ctx(c, 1);
     case_prepare(ctx, c, true);
     run_layout(c, c->threads);

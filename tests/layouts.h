@@ -38,7 +38,7 @@ typedef struct {
     bool compare;
     double tolerance;         /* 0: all bits of everything; else of the loss, relative; 100 times that of the norm,
                                  and 10 times that, absolute, of a rank's weights in the root mean square */
-    uint64_t hash[64];        /* of what each rank has in the end; it says which bits, not that they are right */
+    uint64_t hash[TEST_MAX_RANKS]; /* of what each rank has in the end; it says which bits, not that they are right */
     char difference[256];     /* "" while equal; written by one rank at a time */
     orth_comm_counts over_cp, over_dp, over_kv; /* of rank 0, all steps */
 } layout_case;

@@ -26,6 +26,7 @@ typedef struct {
     orth_tensor in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
     int num_in, num_out;
     bool wide;                       /* fp32 and the compute type are kept in double */
+    int32_t parts;                   /* of the tokens; 0: drawn */
 } op_case;
 
 static inline int64_t case_pick(op_case *c, const int64_t *choices, int n)
@@ -94,8 +95,8 @@ static inline void case_solve(op_case *c)
 static inline void attrs_tokens(op_case *c)
 {
     c->attr.num_seqs = (int32_t)PICK(1, 2, 3);
-    c->attr.token_parts = (int32_t)PICK(1, 2, 4);
-    c->attr.seq_len = c->wide ? 4 : (int32_t)PICK(4, 5, 17, 33);
+    c->attr.token_parts = c->parts ? c->parts : (int32_t)PICK(1, 2, 4);
+    c->attr.seq_len = c->wide ? 4 : c->parts ? c->parts + 5 : (int32_t)PICK(4, 5, 17, 33);
     c->attr.eps = 1e-5f;
     c->attr.dropout = 0.25f;
     c->attr.nesterov = PICK(0, 1);
@@ -159,7 +160,7 @@ static inline void attrs_heads(op_case *c)
     a->dropout = (float)PICK(0, 1) * 0.25f;
     a->site = 3;
     a->split = (orth_split){ORTH_SPLIT_EVEN, a->token_parts, a->heads, 1, 1, 0, 0};
-    a->seq_len = c->wide ? 4 : (int32_t)PICK(4, 17, 70, 131);
+    a->seq_len = c->wide ? 4 : c->parts ? c->parts + 5 : (int32_t)PICK(4, 17, 70, 131);
     case_force(c, "S", a->seq_len + 3);
 }
 
@@ -600,9 +601,9 @@ static inline op_rules case_rules(orth_op op)
 }
 
 /* absent: bit k for input k, bit num_in + k for output k. */
-static inline op_case case_draw(orth_op op, uint64_t seed, orth_dtype compute, uint32_t absent, bool wide)
+static inline op_case case_draw_parts(orth_op op, uint64_t seed, orth_dtype compute, uint32_t absent, bool wide, int32_t parts)
 {
-    op_case all = {.compute = compute, .seed = seed, .absent = absent, .wide = wide}, *c = &all;
+    op_case all = {.compute = compute, .seed = seed, .absent = absent, .wide = wide, .parts = parts}, *c = &all;
     const op_rules rules = case_rules(op);
     c->step = (orth_step_values){.seed = 7, .step = 3, .lr = 0.01f, .weight_decay = 0.1f, .beta1 = 0.9f, .beta2 = 0.95f,
                                  .eps = 1e-8f, .momentum = 0.9f, .clip_norm = 1, .loss_scale = 0.125f, .clip_scale = 0.5f};
@@ -630,6 +631,11 @@ static inline op_case case_draw(orth_op op, uint64_t seed, orth_dtype compute, u
     }
     rules.fill(c);
     return all;
+}
+
+static inline op_case case_draw(orth_op op, uint64_t seed, orth_dtype compute, uint32_t absent, bool wide)
+{
+    return case_draw_parts(op, seed, compute, absent, wide, 0);
 }
 
 #endif

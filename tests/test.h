@@ -18,6 +18,7 @@
 #include "base/rng.h"
 
 #define TEST(name) static void name(void **state_unused_ __attribute__((unused)))
+#define TEST_MAX_RANKS 128 /* of a layout that a test runs */
 
 /* The call must succeed; otherwise the recorded message is shown. */
 #define CHECK_OK(ctx, call)                                                                \

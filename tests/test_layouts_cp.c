@@ -176,6 +176,31 @@ TEST(context_parallel_in_fast_mode)
     }
 }
 
+/* Llama 3's layout of long sequences has 128 pieces, more than numerics.parts may be (tensor/parts.h). */
+TEST(sequences_are_cut_into_more_pieces_than_numerics_parts_may_be)
+{
+    for (int k = 0; k < 2; k++) {
+        layout_case c = layout_base_case(23, k);
+        c.model.heads = 8;
+        c.model.kv_heads = 8;
+        c.model.hidden = 64;
+        c.model.ffn = 96;
+        c.model.layers = 1;
+        c.model.max_seq = 128;
+        c.layout.cp = 16;
+        c.layout.tp = 8;
+        c.layout.sequence_parallel = k;
+        c.layout.global_batch = 2;
+        c.layout.seq_len = 128;
+        c.layout.reproducible = false;
+        c.layout.parts = orth_layout_fast_parts(&c.layout);
+        assert_int_equal(c.layout.parts, 128);
+        c.steps = 2;
+        c.tolerance = 1e-5;
+        check_layout(&c);
+    }
+}
+
 static size_t activation_bytes(orth_ctx *ctx, const layout_case *c)
 {
     orth_partition partition;
@@ -223,6 +248,7 @@ int main(void)
         cmocka_unit_test(context_parallel_by_ring),
         cmocka_unit_test(context_parallel_sends_what_its_formulas_say),
         cmocka_unit_test(context_parallel_in_fast_mode),
+        cmocka_unit_test(sequences_are_cut_into_more_pieces_than_numerics_parts_may_be),
         cmocka_unit_test(memory_of_a_rank_falls_with_cp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -277,7 +277,7 @@ static const rule_case cases[] = {
      "the front and from the back of a sequence", cp_parts},
     {"numerics.parts=8 does not divide seq_len=1028: where cp=2 or sequence parallelism splits the tokens of a "
      "sequence, the parts of them must be of one size", parts_tokens},
-    {"cp=2 x tp=6 with numerics.mode=fast cuts seq_len=1024 into 12 pieces: they must be equal, and at most 64",
+    {"cp=2 x tp=6 with numerics.mode=fast cuts seq_len=1024 into 12 pieces: they must be equal, and at most 256",
      fast_pieces},
     {"cp=2 by ring: seq_len=1088 is not a multiple of 2*cp*64: keys travel in 2*cp blocks, and attention visits 64 of "
      "them at a time", ring_short},
@@ -411,6 +411,9 @@ TEST(good_layouts_are_accepted)
     l.parts = 1;
     l.global_batch = 48;
     CHECK_OK(ctx, orth_layout_check(ctx, &l, &d));
+    l = (orth_layout){.dp = 8, .tp = 8, .pp = 16, .cp = 16, .virtual_stages = 1, .global_batch = 128, .micro_batch = 1, .seq_len = 131072, .parts = 128,
+                      .sequence_parallel = true, .pipeline = "1f1b", .zero = 1}; /* Llama 3 405B, arXiv:2407.21783, table 4 */
+    CHECK_OK(ctx, orth_layout_check(ctx, &l, &(orth_model_dims){.layers = 126, .hidden = 16384, .heads = 128, .kv_heads = 8, .ffn = 53248, .vocab = 128256}));
     l = everything();
     l.dp = 3; /* any number of ranks with shares that are powers of two */
     l.shard_group = 0;

@@ -162,11 +162,28 @@ TEST(products_of_packed_weights_equal_those_of_plain_ones)
     case_pool_free(&pool);
 }
 
+/* As many pieces of a sequence as a layout may make: what folds them has room for all. (Attention over as many is a case of
+ * tests/test_layouts_cp.c: the plain one takes minutes.) */
+TEST(kernels_fold_as_many_parts_as_there_may_be)
+{
+    static const orth_op ops[] = {ORTH_OP_norm_bwd, ORTH_OP_bias_bwd, ORTH_OP_head_norm_bwd};
+    case_pool pool = case_pool_make();
+    for (int i = 0; i < ORTH_COUNT(ops); i++)
+        for (uint64_t seed = 0; seed < 3; seed++) {
+            op_case c = case_draw_parts(ops[i], seed, ORTH_F32, 0, false, ORTH_MAX_PARTS);
+            check_fits(&c);
+            kernel_case k = kernel_case_of(&c);
+            case_check(&k, &pool);
+        }
+    case_pool_free(&pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fast_kernels_equal_plain_ones),
         cmocka_unit_test(products_of_packed_weights_equal_those_of_plain_ones),
+        cmocka_unit_test(kernels_fold_as_many_parts_as_there_may_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -168,7 +168,7 @@ static bool fast_pieces_fit_tokens(const judge *j)
 {
     const orth_layout *l = j->l;
     const int64_t pieces = orth_layout_fast_parts(l);
-    return NEED(j, l->cp == 1 || l->reproducible || (l->seq_len % pieces == 0 && pieces <= ORTH_MAX_PARTS),
+    return NEED(j, l->reproducible || ((l->cp == 1 || l->seq_len % pieces == 0) && pieces <= ORTH_MAX_PARTS),
                 "cp={} x tp={} with numerics.mode=fast cuts seq_len={} into {} pieces: they must be equal, and at most {}",
                 l->cp, l->tp, l->seq_len, pieces, ORTH_MAX_PARTS);
 }

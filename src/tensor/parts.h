@@ -21,7 +21,11 @@
 
 #include <stdint.h>
 
-#define ORTH_MAX_PARTS 64
+/* numerics.parts is at most 64 (config/options.def). In fast mode the parts are the pieces of a sequence that tp x cp ranks
+ * make (orth_layout_fast_parts): layouts of published runs have 128. */
+#define ORTH_MAX_PARTS 256
+#define ORTH_MAX_LEVELS 17 /* of the tree over at most ORTH_MAX_PARTS slots of a sequence, of as many parts of the heads */
+_Static_assert(1 << (ORTH_MAX_LEVELS - 1) >= ORTH_MAX_PARTS * ORTH_MAX_PARTS, "a level for each doubling");
 
 static inline int64_t orth_part_begin(int64_t n, int parts, int i)
 {

@@ -16,8 +16,6 @@
  * way through them serves so many blocks. */
 #define ORTH_ATTN_SPAN 4
 
-#define MAX_LEVELS 14 /* of the tree over at most ORTH_MAX_PARTS slots of as many parts of the heads */
-
 typedef struct {
     int32_t slot, row, rows;  /* rows [row, row + rows) of queries of the sequence */
     int32_t pos;              /* position of the first */
@@ -64,7 +62,7 @@ typedef struct {
     char *k_cols, *k_inner, *v_cols;             /* of each key block of a span */
     float *s, *dp, *drop;                        /* [KB][KB] */
     char *ds, *p_inner, *ds_inner;
-    float *leaf[MAX_LEVELS];                     /* of each key block of a span: dk then dv, [2][KB][Dp]; transposed: [2][Dp][KB] */
+    float *leaf[ORTH_MAX_LEVELS];                /* of each key block of a span: dk then dv, [2][KB][Dp]; transposed: [2][Dp][KB] */
     float *transposed;                               /* [KB][Dp]; NULL unless the table has transpose */
     orth_attn_team *team;                        /* NULL: the thread has the kv head for itself */
 } orth_attn_bwd_scratch;

@@ -57,8 +57,8 @@ typedef struct {
     int64_t k0;                    /* position of the first */
     int num_keys;
     char *k_cols, *k_inner, *v_cols;
-    float *entry[MAX_LEVELS];
-    bool empty[MAX_LEVELS];
+    float *entry[ORTH_MAX_LEVELS];
+    bool empty[ORTH_MAX_LEVELS];
     int top;
 } key_block;
 
@@ -206,7 +206,7 @@ static void visit_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, i
     const int leaf_heads = orth_attn_leaf_heads(x->attr), per_slot = x->attr->heads / x->attr->kv_heads / leaf_heads;
     for (int i = 0; i < num; i++) {
         keys[i].top = 0;
-        for (int level = 0; level < MAX_LEVELS; level++)
+        for (int level = 0; level < ORTH_MAX_LEVELS; level++)
             keys[i].entry[level] = t->leaf[level] + i * n;
     }
     for (int leaf = 0; leaf < (end - begin) * per_slot; leaf++) {

@@ -68,7 +68,8 @@ static void gain_task(const head_norm *x, int64_t index)
                   end = leaf / P * T + orth_fold_begin(T, P, (int)slot + 1);
     const int kv = index / x->col_blocks % 2, cols = (int)ORTH_MIN(COLS, a->head_dim - col);
     const float *stats = x->call->in[2].data;
-    float acc[ORTH_MAX_PARTS][COLS] = {{0}};
+    float acc[ORTH_MAX_PARTS][COLS];
+    memset(acc, 0, (size_t)parts * sizeof *acc);
     for (int i = 0; i < parts; i++) {
         int first, last;
         orth_head_part(a, i, kv, &first, &last);

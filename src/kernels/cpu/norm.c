@@ -10,6 +10,7 @@
 
 #define ROWS_PER_TASK 16
 #define COLUMN_BLOCK 256 /* at most */
+#define SLOT_ELEMS 16384 /* of all slots of a block: on the stack of a thread, whose pages plans count */
 
 /* Folds slots 0..parts-1 of [parts][n] into the first, as an aligned tree (parts is a power of two or
  * not; a node without a right half is its left half). */
@@ -20,13 +21,13 @@ static void fold_slots(const orth_rows *rows, float *slot, int64_t parts, int64_
             rows->accumulate(slot + i * stride, slot + (i + w) * stride, n, ORTH_F32);
 }
 
-/* Columns of a block: wide, but so that all threads have blocks. Bits do not depend on it. */
-static int64_t column_block(orth_ctx *ctx, int64_t num_seqs, int64_t columns)
+/* Columns of a block: wide, but so that all threads have blocks, and the slots of one SLOT_ELEMS. Bits do not depend on it. */
+static int64_t column_block(orth_ctx *ctx, int64_t num_seqs, int64_t columns, int64_t parts)
 {
     int64_t n = COLUMN_BLOCK;
     while (n > 64 && num_seqs * orth_div_up(columns, n) < 4 * orth_pool_num_threads(ctx->pool))
         n /= 2;
-    return n;
+    return ORTH_MIN(n, SLOT_ELEMS / parts);
 }
 
 /* ---- forward ---- */
@@ -106,15 +107,15 @@ static void column_task(void *arg, int64_t t, int worker)
     const norm_bwd_job *j = arg;
     const int64_t C = j->args.C, blocks = orth_div_up(C, j->block), parts = j->split.parts;
     const int64_t b = t / blocks, first = t % blocks * j->block, n = ORTH_MIN(j->block, C - first);
-    float dgain[ORTH_MAX_PARTS * COLUMN_BLOCK], dshift[ORTH_MAX_PARTS * COLUMN_BLOCK];
+    float dgain[SLOT_ELEMS], dshift[SLOT_ELEMS];
     for (int64_t p = 0; p < parts; p++)
         j->rows->norm_bwd_columns(&j->args, orth_split_bound(&j->split, b * parts + p),
                                   orth_split_bound(&j->split, b * parts + p + 1), first, n,
-                                  dgain + p * COLUMN_BLOCK, j->dshift ? dshift + p * COLUMN_BLOCK : NULL);
-    fold_slots(j->rows, dgain, parts, COLUMN_BLOCK, n);
+                                  dgain + p * j->block, j->dshift ? dshift + p * j->block : NULL);
+    fold_slots(j->rows, dgain, parts, j->block, n);
     memcpy(j->dgain + b * C + first, dgain, (size_t)n * sizeof *dgain);
     if (j->dshift) {
-        fold_slots(j->rows, dshift, parts, COLUMN_BLOCK, n);
+        fold_slots(j->rows, dshift, parts, j->block, n);
         memcpy(j->dshift + b * C + first, dshift, (size_t)n * sizeof *dshift);
     }
 }
@@ -148,7 +149,7 @@ orth_status orth_cpu_norm_bwd(orth_ctx *ctx, const orth_op_call *call)
         .dgain = call->out[1].data,
         .dshift = call->out[2].data,
         .leaves = call->workspace,
-        .block = column_block(ctx, call->attr->num_seqs, dy->dim[1]),
+        .block = column_block(ctx, call->attr->num_seqs, dy->dim[1], orth_token_split(call->attr).parts),
     };
     if (by_slots(call->attr, orth_pool_num_threads(ctx->pool))) {
         orth_pool_run(ctx->pool, orth_split_leaves(&job.split), slot_task, &job);
@@ -178,16 +179,16 @@ static void bias_task(void *arg, int64_t t, int worker)
     const bias_job *j = arg;
     const int64_t O = j->dy->dim[1], blocks = orth_div_up(O, j->block), parts = j->split.parts;
     const int64_t b = t / blocks, first = t % blocks * j->block, n = ORTH_MIN(j->block, O - first);
-    float sum[ORTH_MAX_PARTS * COLUMN_BLOCK];
+    float sum[SLOT_ELEMS];
     for (int64_t p = 0; p < parts; p++) {
         const int64_t begin = orth_split_bound(&j->split, b * parts + p);
         const int64_t end = orth_split_bound(&j->split, b * parts + p + 1);
-        j->rows->column_sums(sum + p * COLUMN_BLOCK,
+        j->rows->column_sums(sum + p * j->block,
                              (char *)j->dy->data +
                                  (size_t)(begin * O + first) * orth_dtype_bytes(j->dy->dtype),
                              O, end - begin, n, j->dy->dtype);
     }
-    fold_slots(j->rows, sum, parts, COLUMN_BLOCK, n);
+    fold_slots(j->rows, sum, parts, j->block, n);
     memcpy(j->dbias + b * O + first, sum, (size_t)n * sizeof *sum);
 }
 
@@ -195,7 +196,7 @@ orth_status orth_cpu_bias_bwd(orth_ctx *ctx, const orth_op_call *call)
 {
     const int64_t B = call->attr->num_seqs, O = call->in[0].dim[1];
     bias_job job = {orth_rows_for(ctx->isa), &call->in[0], call->out[0].data, orth_token_split(call->attr),
-                    column_block(ctx, B, O)};
+                    column_block(ctx, B, O, orth_token_split(call->attr).parts)};
     orth_pool_run(ctx->pool, B * orth_div_up(O, job.block), bias_task, &job);
     return ORTH_OK;
 }

@@ -8,7 +8,6 @@
 #include "kernels/mathf.h"
 
 #define MAX_D 1024
-#define MAX_LEVELS 14 /* of the tree over at most ORTH_MAX_PARTS token slots of as many parts of the heads */
 
 typedef struct {
     const orth_attr *a;
@@ -127,7 +126,7 @@ static void key_grad(const problem *x, int64_t b, int g, int64_t key_pos, int be
 {
     const orth_attr *a = x->a;
     const int D = a->head_dim, leaf_heads = orth_attn_leaf_heads(a), per_slot = a->heads / a->kv_heads / leaf_heads;
-    float stack[MAX_LEVELS][2][MAX_D];
+    float stack[ORTH_MAX_LEVELS][2][MAX_D];
     int top = 0;
     for (int leaf = 0; leaf < (end - begin) * per_slot; leaf++) {
         const int first = (g * per_slot + leaf % per_slot) * leaf_heads;

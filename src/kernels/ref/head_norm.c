@@ -75,11 +75,12 @@ static float gain_grad(const orth_op_call *call, int64_t leaf, int d, bool kv)
 {
     const orth_attr *a = call->attr;
     const int P = a->token_parts, T = a->seq_len, J = a->heads + a->kv_heads, slot = (int)(leaf % P);
+    const int64_t begin = orth_fold_begin(T, P, slot), end = orth_fold_begin(T, P, slot + 1);
     float part[ORTH_MAX_PARTS] = {0};
     for (int i = 0; i < a->split.parts; i++) {
         int first, last;
         orth_head_part(a, i, kv, &first, &last);
-        for (int64_t s = orth_fold_begin(T, P, slot); s < orth_fold_begin(T, P, slot + 1); s++)
+        for (int64_t s = begin; s < end; s++)
             for (int j = first; j < last; j++) {
                 const int64_t n = leaf / P * T + s, at = n * orth_attn_qkv_cols(a) + head_col(a, j) + d;
                 float u = load(&call->in[1], at) * ((const float *)call->in[2].data)[n * J + j];
