@@ -490,6 +490,47 @@ TEST(quantised_gradients_of_deepspeed_are_reduced_in_int8)
     test_ctx_free(ctx);
 }
 
+/* DeepSpeed: communication_data_type of its engine, overlap_comm_valid of its zero/config.py. Accelerate: set_mixed_precision of its plugin of FSDP. */
+TEST(what_a_configuration_leaves_out_of_the_reduction_is_what_the_other_program_does)
+{
+    static const struct {
+        orth_tool tool;
+        const char *text, *mode;
+        int64_t type;
+        bool overlaps;
+    } all[] = {
+        {ORTH_TOOL_deepspeed, "{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 2}}", NULL, ORTH_precision_grad_reduce_bf16, false},
+        {ORTH_TOOL_deepspeed, "{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3}}", NULL, ORTH_precision_grad_reduce_bf16, true},
+        {ORTH_TOOL_deepspeed, "{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3, \"overlap_comm\": false}}", NULL,
+         ORTH_precision_grad_reduce_bf16, false},
+        {ORTH_TOOL_deepspeed, "{\"bf16\": {\"enabled\": true}, \"communication_data_type\": \"fp32\"}", NULL, ORTH_precision_grad_reduce_fp32, false},
+        {ORTH_TOOL_deepspeed, "{\"bf16\": {\"enabled\": true}}", "reproducible", ORTH_precision_grad_reduce_fp32, false},
+        {ORTH_TOOL_deepspeed, "{\"fp16\": {\"enabled\": true}}", NULL, ORTH_precision_grad_reduce_fp32, false},
+        {ORTH_TOOL_deepspeed, "{\"train_batch_size\": 8}", NULL, ORTH_precision_grad_reduce_fp32, false},
+        {ORTH_TOOL_accelerate, "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 2\n", NULL, ORTH_precision_grad_reduce_bf16, true},
+        {ORTH_TOOL_accelerate, "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 2\n", NULL, ORTH_precision_grad_reduce_fp32, true},
+        {ORTH_TOOL_megatron, "--bf16 --grad-reduce-in-bf16 --overlap-grad-reduce", NULL, ORTH_precision_grad_reduce_bf16, true},
+        {ORTH_TOOL_megatron, "--bf16 --overlap-grad-reduce", NULL, ORTH_precision_grad_reduce_fp32, true},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(all); i++) {
+        orth_config c;
+        char path[128];
+        snprintf(path, sizeof path, "/tmp/orthant-test-%ld-reduction", (long)getpid());
+        CHECK_OK(ctx, orth_file_write(ctx, path, all[i].text, strlen(all[i].text)));
+        CHECK_OK(ctx, orth_config_init(ctx, &c));
+        if (all[i].mode)
+            CHECK_OK(ctx, orth_config_set(ctx, &c, "command line", "numerics.mode", all[i].mode));
+        CHECK_OK(ctx, orth_import(ctx, &c, all[i].tool, path, 0));
+        if (c.precision_grad_reduce != all[i].type || c.comm_overlap != all[i].overlaps)
+            fail_msg("%s: reduced in %s, overlap %d", all[i].text, orth_option_choice(ORTH_OPT_precision_grad_reduce, (int)c.precision_grad_reduce),
+                     c.comm_overlap);
+        unlink(path);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -926,6 +967,7 @@ int main(void)
         cmocka_unit_test(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_count),
         cmocka_unit_test(a_number_of_recomputed_layers_counts_with_full_recomputation),
         cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),
+        cmocka_unit_test(what_a_configuration_leaves_out_of_the_reduction_is_what_the_other_program_does),
         cmocka_unit_test(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3),
         cmocka_unit_test(hybrid_sharding_of_fsdp_has_a_replica_on_each_machine),
         cmocka_unit_test(what_fsdp_wraps_is_gathered_together),

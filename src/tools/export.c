@@ -64,6 +64,8 @@ static bool is_idle(const orth_config *c, const char *key)
     const bool sgd = c->optimizer_name == ORTH_optimizer_name_sgd;
     if (strncmp(key, "precision.loss_scale", 20) == 0)
         return c->precision_compute != ORTH_precision_compute_fp16;
+    if (strcmp(key, "precision.grad_reduce") == 0) /* nothing is narrower than gradients */
+        return c->precision_compute == ORTH_precision_compute_fp32 && c->precision_grad_reduce == ORTH_precision_grad_reduce_fp32;
     if (strcmp(key, "memory.recompute_method") == 0 || strcmp(key, "memory.recompute_layers") == 0)
         return c->memory_recompute != ORTH_memory_recompute_full;
     if (strcmp(key, "optimizer.momentum") == 0)

@@ -224,13 +224,10 @@ const char *orth_export_part(orth_exporter *x, orth_import_part part)
     return part <= ORTH_PART_beta2 ? of_training(x, part) : of_model(x, part);
 }
 
-/* Its defaults sum and reduce gradients in the type of the weights. fp16 with sums in fp32 it refuses without ZeRO. */
+/* Its default sums gradients in the type of the weights. fp16 with sums in fp32 it refuses without ZeRO. */
 static orth_status sums_of_deepspeed(orth_exporter *x)
 {
     const orth_config *c = x->cfg;
-    const bool narrow = c->precision_compute != ORTH_precision_compute_fp32;
-    if (narrow && c->precision_grad_reduce == ORTH_precision_grad_reduce_fp32)
-        ORTH_TRY(orth_export_add(x, "communication_data_type", "fp32"));
     return c->precision_compute == ORTH_precision_compute_bf16 ? orth_export_add(x, "data_types.grad_accum_dtype", "fp32") : ORTH_OK;
 }
 

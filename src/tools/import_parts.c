@@ -55,6 +55,27 @@ static orth_status set_precision(orth_importer *x)
     return ORTH_OK;
 }
 
+/* What DeepSpeed (communication_data_type of its engine) and Accelerate's FSDP (set_mixed_precision of its plugin) reduce gradients in unless a key
+ * says otherwise: the type of the products. Accelerate has no such key. */
+static orth_status set_reduction(orth_importer *x)
+{
+    const bool deepspeed = x->tool == ORTH_TOOL_deepspeed && !orth_import_gives(x, "precision.grad_reduce");
+    const bool fsdp = x->tool == ORTH_TOOL_accelerate && orth_import_has(x, "distributed_type=FSDP");
+    if (!(deepspeed || fsdp) || ORTH_CONFIG_IS_SET(x->cfg, precision, grad_reduce))
+        return ORTH_OK;
+    const char *what = orth_import_place(x, deepspeed ? "the default of communication_data_type" : "the default of FSDP");
+    if (!what)
+        return ORTH_ERR_NOMEM;
+    if (x->cfg->precision_compute == ORTH_precision_compute_bf16 && x->cfg->numerics_mode == ORTH_numerics_mode_reproducible &&
+        ORTH_CONFIG_IS_SET(x->cfg, numerics, mode))
+        orth_import_unused(x, what, "gradients are reduced in bf16 there; with numerics.mode=reproducible they are in fp32");
+    else if (x->cfg->precision_compute == ORTH_precision_compute_bf16)
+        return orth_import_set(x, what, "precision.grad_reduce", "bf16");
+    else if (x->cfg->precision_compute == ORTH_precision_compute_fp16)
+        orth_import_unused(x, what, "gradients are reduced in fp16 there, in fp32 here");
+    return ORTH_OK;
+}
+
 /* NeMo's weights are in fp32 unless its switch says that the optimizer has a copy in fp32; FSDP has no such switch, its shards are the copy. */
 static orth_status set_amp_o2(orth_importer *x)
 {
@@ -717,7 +738,7 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_amp_o2, set_products, set_offload, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_hybrid, set_mics, set_shards, set_whole,
+        set_precision, set_reduction, set_amp_o2, set_products, set_offload, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_hybrid, set_mics, set_shards, set_whole,
         set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, set_model};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
