@@ -159,6 +159,27 @@ TEST(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_tim
 }
 
 /* From 1,032 tokens on the logits of a sequence are made in more chunks, which need less. */
+/* Of a preset, another width decides other sizes; its own width decides none. */
+TEST(a_row_with_the_width_of_the_preset_is_the_preset)
+{
+    static const char *const words[] = {"model.preset", "llama3-1b", "data.seq_len", "64"};
+    fit_case c;
+    open_case(&c, words, ORTH_COUNT(words));
+    orth_model_config m;
+    CHECK_OK(c.ctx, orth_describe_model(c.ctx, &c.cfg, &m));
+    const orth_price preset = price_with(&c, "data.seq_len=64"), same = price_with(&c, "model.hidden=2048 model.heads=32"),
+                     other = price_with(&c, "model.hidden=2048 model.ffn=4096");
+    assert_int_equal(m.hidden, 2048);
+    assert_int_equal(m.heads, 32);
+    assert_int_equal(same.bytes, preset.bytes);
+    assert_true(other.bytes < preset.bytes);
+    close_case(&c);
+    run_case *r = run_begin();
+    RUN(r, 0, "hidden=4096 and heads=32 are not those of model.preset=llama3-1b, so from them follow model.head_dim=128 (not 64), model.ffn=",
+        "plan model.preset=llama3-1b model.hidden=4096 data.seq_len=64 --cluster=h100-1");
+    run_end(r);
+}
+
 TEST(a_longer_sequence_that_needs_less_is_found)
 {
     run_case *r = run_begin();
@@ -395,6 +416,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_value_that_fits_fits_and_the_next_does_not),
         cmocka_unit_test(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_time),
+        cmocka_unit_test(a_row_with_the_width_of_the_preset_is_the_preset),
         cmocka_unit_test(a_longer_sequence_that_needs_less_is_found),
         cmocka_unit_test(what_is_found_keeps_all_rules_and_limits),
         cmocka_unit_test(who_waits_is_told_how_far_work_is),

@@ -15,6 +15,7 @@ static orth_status set_defaults(orth_ctx *ctx, const orth_config *given, orth_co
     orth_model_config model;
     char seq_len[32], batch[32];
     ORTH_TRY(orth_describe_model(ctx, given, &model));
+    orth_setup_say_derived(ctx, given, &model);
     snprintf(seq_len, sizeof seq_len, "%" PRId64, ORTH_MIN(model.max_seq, 8192));
     snprintf(batch, sizeof batch, "%" PRId64, ORTH_MAX(128, h->num_devices / 8));
     const struct {

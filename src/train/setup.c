@@ -105,10 +105,11 @@ orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t toke
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "model.family=%s is not the family of model.preset=%s",
                              orth_option_choice(ORTH_OPT_model_family, (int)cfg->model_family), cfg->model_preset);
     }
+    const int64_t heads = c.heads, hidden = c.hidden;
     TAKE(layers);
     TAKE(hidden);
     TAKE(heads);
-    const bool other_heads = ORTH_CONFIG_IS_SET(cfg, model, heads), other_width = ORTH_CONFIG_IS_SET(cfg, model, hidden);
+    const bool other_heads = c.heads != heads, other_width = c.hidden != hidden;
     c.kv_heads = other_heads ? 0 : c.kv_heads; /* 0: orth_model_config_complete says */
     c.head_dim = other_heads || other_width ? 0 : c.head_dim;
     c.ffn = other_width ? 0 : c.ffn;
@@ -146,6 +147,25 @@ orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t toke
                          cfg->place[ORTH_OPT_memory_recompute_layers], cfg->memory_recompute_layers, c.layers);
     *out = c;
     return ORTH_OK;
+}
+
+void orth_setup_say_derived(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *m)
+{
+    orth_model_config p;
+    if (cfg->model_preset[0] == '\0' || orth_model_preset(ctx, cfg->model_preset, &p) != ORTH_OK)
+        return;
+    const struct { const char *key; int64_t now, preset; bool set; } sizes[] = {
+        {"kv_heads", m->kv_heads, p.kv_heads, ORTH_CONFIG_IS_SET(cfg, model, kv_heads)},
+        {"head_dim", m->head_dim, p.head_dim, ORTH_CONFIG_IS_SET(cfg, model, head_dim)},
+        {"ffn", m->ffn, p.ffn, ORTH_CONFIG_IS_SET(cfg, model, ffn)}};
+    char text[160] = "";
+    for (int i = 0; i < ORTH_COUNT(sizes); i++)
+        if (!sizes[i].set && sizes[i].now != sizes[i].preset)
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s model.%s=%" PRId64 " (not %" PRId64 ")", *text ? "," : "",
+                     sizes[i].key, sizes[i].now, sizes[i].preset);
+    if (*text)
+        orth_log(ctx, ORTH_LOG_INFO, "model", "hidden=%" PRId64 " and heads=%" PRId64 " are not those of model.preset=%s, so from them follow%s",
+                 m->hidden, m->heads, cfg->model_preset, text);
 }
 
 /* One key of the run file against the weights. */

@@ -11,9 +11,13 @@
 #include "plan/programs.h"
 #include "run/executor.h"
 
+/* A line where sizes of the model follow from others instead of being the preset's. `m`: of orth_setup_model. */
+void orth_setup_say_derived(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *m);
+
 /* The dropouts that the run file gives, in place of those of `c`. */
 void orth_setup_dropout(const orth_config *cfg, orth_model_config *c);
-/* Dimensions: the preset, replaced key by key by what the run file sets. tokenizer_vocab: size for
+/* Dimensions: the preset, replaced key by key by what the run file sets. Another hidden or heads than the preset's decides what is
+ * not set of kv_heads, head_dim and ffn. tokenizer_vocab: size for
  * model.vocab=auto without a preset; 0: not known yet. ORTH_ERR_ARG in words. */
 orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t tokenizer_vocab,
                              orth_model_config *out);
