@@ -485,6 +485,7 @@ TEST(a_plan_of_a_cluster_says_when_memory_is_fullest_how_sure_its_figures_are_an
            "products: precision.products: nvfp4 is timed at the rate of fp8 on NVIDIA H200");
     expect("plan " SMALL "train.global_batch=8 --cluster=h200-1 --compare train.micro_batch=[1,2]", 0, "exact: GiB; estimates: step s and all that follows from it\nerror ");
     expect("search " SMALL "train.global_batch=4 --cluster=h200 --gpus=2 parallel.cp=1 parallel.pp=1 --goal=cost", 0, "        -  ");
+    expect("search " SMALL "train.global_batch=4 --cluster=h200-2 parallel.cp=1 parallel.pp=1 --goal=memory", 0, " % memory, ");
 }
 
 TEST(recomputation_for_a_limit_is_listed_and_refused_where_none_fits)

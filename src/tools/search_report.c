@@ -384,6 +384,9 @@ static void add_kind(orth_ctx *ctx, orth_text *t, const found *f, int k)
         orth_text_add(ctx, t, "is the winner\n");
         return;
     }
+    if (f->s->goal != ORTH_GOAL_TIME)
+        orth_text_addf(ctx, t, "%+.1f %% %s, ", 100 * (orth_search_key(f->s, &f->s->space.list[a->candidate]) / winner_key(f) - 1),
+                       orth_goal_name(f->s->goal));
     orth_text_addf(ctx, t, "%+.1f %% time, %.2f GiB: %s", 100 * (p->step_s / best->step_s - 1), (double)p->bytes / 0x1p30, text);
     add_reason(ctx, t, p, best);
     orth_text_add(ctx, t, "\n");
