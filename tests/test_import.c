@@ -507,6 +507,7 @@ TEST(what_a_configuration_leaves_out_of_the_reduction_is_what_the_other_program_
         {ORTH_TOOL_deepspeed, "{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3, \"overlap_comm\": false}}", NULL,
          ORTH_precision_grad_reduce_bf16, false},
         {ORTH_TOOL_deepspeed, "{\"bf16\": {\"enabled\": true}, \"communication_data_type\": \"fp32\"}", NULL, ORTH_precision_grad_reduce_fp32, false},
+        {ORTH_TOOL_deepspeed, "{\"bf16\": {\"enabled\": true}, \"communication_data_type\": \"fp16\"}", NULL, ORTH_precision_grad_reduce_fp32, false},
         {ORTH_TOOL_deepspeed, "{\"bf16\": {\"enabled\": true}}", "reproducible", ORTH_precision_grad_reduce_fp32, false},
         {ORTH_TOOL_deepspeed, "{\"fp16\": {\"enabled\": true}}", NULL, ORTH_precision_grad_reduce_fp32, false},
         {ORTH_TOOL_deepspeed, "{\"train_batch_size\": 8}", NULL, ORTH_precision_grad_reduce_fp32, false},

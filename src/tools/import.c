@@ -215,7 +215,7 @@ static orth_status apply(orth_importer *x, const orth_import_pair *p)
 
 /* ---- keys that a configuration leaves to their defaults ---- */
 
-static bool is_given(const orth_importer *x, const char *path)
+bool orth_import_is_given(const orth_importer *x, const char *path)
 {
     for (const orth_import_pair *p = x->first; p; p = p->next)
         if (strcmp(p->path, path) == 0)
@@ -240,7 +240,7 @@ static bool default_counts(const orth_importer *x, const orth_import_row *row, c
     char key[64];
     snprintf(key, sizeof key, "%.*s", (int)strcspn(row->key, " ,="), row->key);
     const int id = orth_option_find(key);
-    if (id < 0 || x->cfg->place[id] || is_given(x, row->path) || (*where && orth_import_gives(x, key)))
+    if (id < 0 || x->cfg->place[id] || orth_import_is_given(x, row->path) || (*where && orth_import_gives(x, key)))
         return false;
     return strncmp(key, "model.", 6) != 0 || orth_import_gives(x, "model.layers");
 }

@@ -72,6 +72,8 @@ const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_par
 bool orth_import_has(const orth_importer *x, const char *pair);
 /* Whether a pair sets this key. */
 bool orth_import_gives(const orth_importer *x, const char *key);
+/* Whether the configuration has this key. */
+bool orth_import_is_given(const orth_importer *x, const char *path);
 /* "run.sh: what"; NULL without memory, which orth_import_set passes on. */
 const char *orth_import_place(orth_importer *x, const char *what);
 /* Sets a key here and says so; one of the command line stays as it is, and then that is logged. */

@@ -59,7 +59,7 @@ static orth_status set_precision(orth_importer *x)
  * says otherwise: the type of the products. Accelerate has no such key. */
 static orth_status set_reduction(orth_importer *x)
 {
-    const bool deepspeed = x->tool == ORTH_TOOL_deepspeed && !orth_import_gives(x, "precision.grad_reduce");
+    const bool deepspeed = x->tool == ORTH_TOOL_deepspeed && !orth_import_is_given(x, "communication_data_type");
     const bool fsdp = x->tool == ORTH_TOOL_accelerate && orth_import_has(x, "distributed_type=FSDP");
     if (!(deepspeed || fsdp) || ORTH_CONFIG_IS_SET(x->cfg, precision, grad_reduce))
         return ORTH_OK;
