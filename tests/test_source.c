@@ -173,7 +173,10 @@ TEST(what_is_no_text_is_named_with_a_way_out_unless_the_format_is_given)
         {"PAR1\x15\0\x15\x80", 8, "in: is Parquet, not text: write its text column as JSONL"},
         {"ARROW1\0\0", 8, "in: is Arrow"},
         {"PK\3\4\x14\0\0\0", 8, "in: is a zip archive"},
-        {"\xFF\xFEh\0i\0", 6, "in: is UTF-16 text"},
+        {"\xFF\xFEh\0i\0", 6, "in: is UTF-16 text, not text: iconv -f UTF-16 -t UTF-8 FILE"},
+        {"\xFE\xFFN\x2D\x65\x87", 6, "in: is UTF-16 text"}, /* without a NUL */
+        {"\xFF\xFE\0\0h\0\0\0", 8, "in: is UTF-32 text, not text: iconv -f UTF-32 -t UTF-8 FILE"},
+        {"\0\0\xFE\xFF\0\0\0h", 8, "in: is UTF-32 text"},
         {"ORTHSHRD\1\0\0\0", 12, "in: is a token shard"},
         {"some\0text", 9, "in: is binary, not text: byte 4 is NUL"},
         {"caf\xE9 cr\xE8me", 10, "in: is not UTF-8: 2 of its first 10 bytes are not, the first at byte 3; if it is Latin-1"},

@@ -265,6 +265,31 @@ TEST(what_is_no_text_is_found_far_into_a_file)
     run_end(r);
 }
 
+/* A text in which a few letters are Latin-1. */
+TEST(bytes_that_are_not_utf8_are_counted_once_for_all_inputs)
+{
+    static const char *const said = "3 bytes of the text are not UTF-8, the first at byte 203 of b.txt: ";
+    static const char *const verbs[] = {
+        "data prepare --tokenizer=bytes --overwrite --out=s a.txt b.txt c.jsonl", "data prepare --train-tokenizer=280 --overwrite --out=s a.txt b.txt c.jsonl",
+        "tokenizer train --vocab-size=280 --out=t.json a.txt b.txt c.jsonl", "tokenizer encode --tokenizer=bytes a.txt b.txt c.jsonl",
+        "init --out=i.yaml some", "train run.yaml data.path=some train.steps=1", "eval a --text=some",
+    };
+    run_case *r = run_begin();
+    RUN(r, 0, "", "help >/dev/null; for i in $(seq 100); do echo a long line of text without accents; done >a.txt; (head -c 200 a.txt; "
+        "printf 'caf\\351 na\\357ve '; cat a.txt) >b.txt; (printf '{\"text\": \"caf\\351 '; tr '\\n' ' ' <a.txt; echo '\"}') >c.jsonl; "
+        "mkdir some; cp a.txt b.txt c.jsonl some");
+    for (int i = 0; i < ORTH_COUNT(verbs); i++) {
+        RUN(r, 0, i < 4 ? said : "3 bytes of the text are not UTF-8, the first at byte 203 of some/b.txt: ", "%s", verbs[i]);
+        assert_null(strstr(strstr(r->out, "not UTF-8") + 1, "not UTF-8"));
+    }
+    RUN(r, 0, "1 byte of the text is not UTF-8, the first at byte 13 of c.jsonl", "tokenizer encode --tokenizer=bytes c.jsonl");
+    RUN(r, 0, "tokens", "data prepare --tokenizer=bytes --out=s2 a.txt");
+    assert_null(strstr(r->out, "UTF-8"));
+    RUN(r, 0, "tokens", "data prepare --tokenizer=bytes data.format=text --out=s3 b.txt");
+    assert_null(strstr(r->out, "UTF-8"));
+    run_end(r);
+}
+
 static void check_same_set(run_case *r, const char *a, const char *b)
 {
     static const char *const files[] = {"train-00000.orts", "valid-00000.orts"};
@@ -274,6 +299,32 @@ static void check_same_set(run_case *r, const char *a, const char *b)
         snprintf(q, sizeof q, "%s/%s", b, files[i]);
         run_same_file(r, p, q);
     }
+}
+
+/* As Python's utf-8-sig: it says how the text is encoded. */
+TEST(a_byte_order_mark_is_no_part_of_the_text)
+{
+    static const char marked[] = "\xEF\xBB\xBF" "ab\xEF\xBB\xBF\n"; /* behind the beginning it is a character */
+    run_case *r = run_begin();
+    RUN(r, 0, "", "help >/dev/null; (printf '\\357\\273\\277'; cat text.txt) >marked.txt; gzip -k marked.txt");
+    run_write(r, "short.txt", marked, strlen(marked));
+    RUN(r, 0, "97 98 239 187 191 10\n", "tokenizer encode --tokenizer=bytes short.txt");
+    RUN(r, 0, "97 98 239 187 191 10\n", "tokenizer encode --tokenizer=bytes - < short.txt");
+    RUN(r, 0, "239 187 191 97 98 239 187 191 10\n", "tokenizer encode --tokenizer=bytes data.format=text short.txt");
+    RUN(r, 0, "97 98 239 187 191\n", "tokenizer encode --tokenizer=bytes data.separator=line short.txt");
+#define PREPARE "data prepare --tokenizer=shards --valid-fraction=0.1 --overwrite --out=other "
+    RUN(r, 0, "separator \"file\", 0 bytes of separators", PREPARE "marked.txt");
+    check_same_set(r, "shards", "other");
+    RUN(r, 0, "tokens", PREPARE "marked.txt.gz");
+    check_same_set(r, "shards", "other");
+#undef PREPARE
+    RUN(r, 0, "merges", "tokenizer train --vocab-size=%d --out=t.json marked.txt", RUN_VOCAB);
+    run_same_file(r, "shards/tokenizer.json", "t.json");
+    RUN(r, 0, "loss", "train run.yaml data.path=marked.txt data.tokenizer=shards train.steps=1 data.valid_fraction=0.1");
+    RUN(r, 0, "loss", "eval a --json --text=text.txt >unmarked; %s eval a --json --text=marked.txt >marked; diff unmarked marked && echo loss", ORTH_BINARY);
+    run_write(r, "only.txt", marked, 3);
+    RUN(r, 5, "only.txt: 0 bytes hold no document", "data prepare --tokenizer=bytes --out=s only.txt");
+    run_end(r);
 }
 
 TEST(every_way_in_gives_the_same_shards)
@@ -415,6 +466,8 @@ int main(void)
         cmocka_unit_test(jsonl_under_another_name_is_never_read_as_text),
         cmocka_unit_test(a_run_on_jsonl_is_scored_on_plain_text),
         cmocka_unit_test(what_is_no_text_is_found_far_into_a_file),
+        cmocka_unit_test(bytes_that_are_not_utf8_are_counted_once_for_all_inputs),
+        cmocka_unit_test(a_byte_order_mark_is_no_part_of_the_text),
         cmocka_unit_test(every_way_in_gives_the_same_shards),
         cmocka_unit_test(a_separator_has_escapes_and_is_told_of_where_it_occurs_nowhere),
         cmocka_unit_test(any_number_of_files_fits_a_command_line),

@@ -22,8 +22,11 @@ static orth_status get_tokenizer(orth_ctx *ctx, const orth_cmd *cmd, const orth_
         if (strcmp(p->inputs[i], "-") == 0)
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--train-tokenizer reads the text twice, standard input (-) can be read once: "
                              "save it to a file first");
-    if (train.vocab_size)
-        return orth_prepare_tokenizer(ctx, out, p, &train, 0, NULL);
+    if (train.vocab_size) {
+        orth_prepare_options first = *p;
+        first.text.told = true; /* preparing tells of bytes that are not UTF-8 */
+        return orth_prepare_tokenizer(ctx, out, &first, &train, 0, NULL);
+    }
     const char *path = given ? given : cmd->config.data_tokenizer;
     if (!path[0] || strcmp(path, "auto") == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG,

@@ -160,8 +160,10 @@ static orth_status encode(orth_ctx *ctx, const orth_cmd *cmd, const orth_tokeniz
     orth_status status = orth_reader_create(ctx, &r, &text, 0);
     for (int i = 0; status == ORTH_OK && i < num; i++)
         status = encode_input(ctx, enc, r, paths[i]);
-    if (status == ORTH_OK)
+    if (status == ORTH_OK) {
+        orth_reader_tell_invalid(ctx, r);
         orth_reader_tell_separator(ctx, r);
+    }
     orth_reader_free(ctx, r);
     orth_encoder_free(ctx, enc);
     return status;

@@ -30,6 +30,8 @@ static const struct {
     {"SQLite format 3", 15, 0, "an SQLite database", "write its text as JSONL first"},
     {"%PDF-", 5, 0, "PDF", "pdftotext FILE makes text of it"},
     {"ORTHSHRD", 8, 0, "a token shard", "data.path takes the folder that it lies in as it is"},
+    {"\xFF\xFE\0\0", 4, 0, "UTF-32 text", "iconv -f UTF-32 -t UTF-8 FILE makes UTF-8 of it"},
+    {"\0\0\xFE\xFF", 4, 0, "UTF-32 text", "iconv -f UTF-32 -t UTF-8 FILE makes UTF-8 of it"},
     {"\xFF\xFE", 2, 0, "UTF-16 text", "iconv -f UTF-16 -t UTF-8 FILE makes UTF-8 of it"},
     {"\xFE\xFF", 2, 0, "UTF-16 text", "iconv -f UTF-16 -t UTF-8 FILE makes UTF-8 of it"},
     {"\x7F" "ELF", 4, 0, "a program", "inputs are text or JSONL"},

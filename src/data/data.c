@@ -96,6 +96,7 @@ static orth_status train_tokenizer(orth_ctx *ctx, const orth_data_options *o, co
     orth_prepare_options p = prepare_options(o);
     p.inputs = (const char *const *)files->v;
     p.num_inputs = files->num;
+    p.text.told = true; /* preparing tells of bytes that are not UTF-8 */
     orth_log(ctx, ORTH_LOG_INFO, "data", "training a tokenizer of %" PRId64 " tokens on %s%s", o->auto_vocab,
              files->v[0], files->num > 1 ? " and others" : "");
     return orth_prepare_tokenizer(ctx, out, &p, &train, 0, NULL);

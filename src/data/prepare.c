@@ -204,6 +204,7 @@ static orth_status encode_all(orth_ctx *ctx, encoding *e, orth_prepare_output *o
     ORTH_TRY(start(ctx, e));
     for (int i = 0; i < e->options->num_inputs; i++)
         ORTH_TRY(encode_input(ctx, e, out, e->options->inputs[i]));
+    orth_reader_tell_invalid(ctx, e->reader);
     orth_reader_tell_separator(ctx, e->reader);
     if (out->num_pieces == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s%s: %" PRId64 " bytes hold no document: %s", orth_reader_name(e->reader),

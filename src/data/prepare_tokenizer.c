@@ -69,6 +69,8 @@ static orth_status gather(orth_ctx *ctx, gathering *g, const orth_prepare_option
     orth_status status = ORTH_OK;
     for (int i = 0; i < o->num_inputs && status == ORTH_OK && !full; i++)
         status = gather_input(ctx, g, r, o->inputs[i], &full);
+    if (status == ORTH_OK)
+        orth_reader_tell_invalid(ctx, r);
     orth_reader_free(ctx, r);
     ORTH_TRY(status);
     if (full)

@@ -24,6 +24,9 @@ struct orth_reader {
     size_t cap;
     orth_documents docs;
     orth_content content;      /* of the present input */
+    int64_t num_invalid;       /* bytes of all inputs that are not UTF-8 */
+    char *first_invalid;       /* input that the first of them is in, heap; NULL: there is none */
+    int64_t first_invalid_at;
     int64_t bytes;             /* of all inputs */
     int64_t bytes_before;      /* of those before the present one */
 };
@@ -51,6 +54,7 @@ void orth_reader_free(orth_ctx *ctx, orth_reader *r)
         return;
     orth_source_close(ctx, r->source);
     orth_mem_free(ctx, r->separator);
+    orth_mem_free(ctx, r->first_invalid);
     orth_mem_free(ctx, r->window);
     orth_mem_free(ctx, r);
 }
@@ -66,6 +70,22 @@ static bool is_jsonl_name(const char *path)
     size_t n = strlen(path);
     n -= ends_with(path, n, ".gz") ? 3 : ends_with(path, n, ".zst") ? 4 : 0;
     return ends_with(path, n, ".jsonl") || ends_with(path, n, ".ndjson");
+}
+
+/* Looks at the next bytes of the input, unless the user has said what it is. */
+static orth_status look_at(orth_ctx *ctx, orth_reader *r, const char *bytes, size_t n)
+{
+    const size_t before = r->content.num_bad;
+    if (r->options.format != ORTH_TEXT_AUTO)
+        return ORTH_OK;
+    ORTH_TRY(orth_content_check(ctx, orth_reader_name(r), &r->content, bytes, n, !r->docs.final));
+    r->num_invalid += (int64_t)(r->content.num_bad - before);
+    if (r->num_invalid > 0 && !r->first_invalid) {
+        r->first_invalid = orth_mem_strdup(ctx, orth_reader_name(r));
+        r->first_invalid_at = (int64_t)r->content.first_bad;
+        return r->first_invalid ? ORTH_OK : ORTH_ERR_NOMEM;
+    }
+    return ORTH_OK;
 }
 
 /* Moves what is left to the front of the window and fills the rest. */
@@ -92,7 +112,7 @@ static orth_status fill(orth_ctx *ctx, orth_reader *r)
     d->end += n;
     d->final = n < r->cap - left;
     r->bytes += (int64_t)n;
-    return r->options.format == ORTH_TEXT_AUTO ? orth_content_check(ctx, orth_reader_name(r), &r->content, r->window + left, n, !d->final) : ORTH_OK;
+    return look_at(ctx, r, r->window + left, n);
 }
 
 static size_t choose_unit(const orth_reader *r, size_t n)
@@ -144,8 +164,7 @@ static const char *skip_space(const char *p, const char *end)
  * JSONL: others are files of settings, which may be in a collection of sources. */
 static orth_status find_objects(orth_ctx *ctx, const orth_reader *r, const char **out_what)
 {
-    const char *end = r->docs.end, *p = r->docs.p + (starts_with(r->docs.p, end, BYTE_ORDER_MARK) ? strlen(BYTE_ORDER_MARK) : 0);
-    p = skip_space(p, end);
+    const char *end = r->docs.end, *p = skip_space(r->docs.p, end);
     const bool array = p < end && *p == '[';
     p = skip_space(p + array, end);
     const size_t n = orth_jsonl_object_bytes(ctx, p, (size_t)(end - p));
@@ -182,6 +201,17 @@ static orth_status refuse_objects(orth_ctx *ctx, const orth_reader *r)
     return what ? ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s; data.format=text takes it as it is", orth_reader_name(r), what) : ORTH_OK;
 }
 
+/* The mark says that UTF-8 follows and is no part of the text. What is called text is taken as it is. */
+static void skip_byte_order_mark(orth_reader *r)
+{
+    const int64_t n = (int64_t)strlen(BYTE_ORDER_MARK);
+    if (r->options.format == ORTH_TEXT_TEXT || !starts_with(r->docs.p, r->docs.end, BYTE_ORDER_MARK))
+        return;
+    r->docs.p += n;
+    r->bytes -= n;
+    r->bytes_before -= n; /* places are counted from the beginning of the file */
+}
+
 static orth_status begin(orth_ctx *ctx, orth_reader *r, const char *path)
 {
     const bool jsonl = is_jsonl(&r->options, path);
@@ -192,8 +222,7 @@ static orth_status begin(orth_ctx *ctx, orth_reader *r, const char *path)
     r->bytes_before = r->bytes;
     r->content = (orth_content){0};
     ORTH_TRY(fill(ctx, r));
-    if (jsonl && starts_with(r->docs.p, r->docs.end, BYTE_ORDER_MARK))
-        r->docs.p += strlen(BYTE_ORDER_MARK);
+    skip_byte_order_mark(r);
     const size_t n = (size_t)(r->docs.end - r->docs.p);
     r->docs.unit = choose_unit(r, ORTH_MIN(n, WINDOW_BYTES)); /* a window that grew for an input shows in no other */
     /* A blank file is no document of a training set; who reads files whole wants its spaces. */
@@ -254,6 +283,14 @@ const char *orth_reader_name(const orth_reader *r)
 int64_t orth_reader_bytes(const orth_reader *r)
 {
     return r->bytes;
+}
+
+void orth_reader_tell_invalid(orth_ctx *ctx, const orth_reader *r)
+{
+    if (r->num_invalid > 0 && !r->options.told)
+        orth_log(ctx, ORTH_LOG_WARN, "data", "%" PRId64 " byte%s of the text %s not UTF-8, the first at byte %" PRId64 " of %s: tokens are made of "
+                 "them as of any bytes", r->num_invalid, r->num_invalid == 1 ? "" : "s", r->num_invalid == 1 ? "is" : "are", r->first_invalid_at,
+                 r->first_invalid);
 }
 
 void orth_reader_tell_separator(orth_ctx *ctx, const orth_reader *r)

@@ -3,6 +3,8 @@
  *
  *   source (file, standard input, gzip, zstd) -> window -> is it text? -> documents
  *
+ * Well-formed UTF-8 is wanted, other bytes are text all the same, up to 1 % (content.h). The UTF-8 byte order mark that an input
+ * begins with is skipped.
  * An input is JSONL if its name ends in .jsonl or .ndjson, with or without .gz or .zst behind it; else text, and refused if it
  * begins with objects of JSON around text.
  * Memory: a window of 8 MiB, more where a document is longer, at most ORTH_READER_MAX_DOCUMENT.
@@ -19,10 +21,11 @@ typedef enum { ORTH_TEXT_AUTO, ORTH_TEXT_TEXT, ORTH_TEXT_JSONL } orth_text_forma
 
 /* What the run file says of its text; zero-initialised: the defaults. */
 typedef struct {
-    orth_text_format format;   /* data.format; AUTO: by the name, and what does not look like text is refused */
+    orth_text_format format;   /* data.format; AUTO: by the name, and what does not look like text is refused; TEXT: as it is, with a byte order mark */
     const char *separator;     /* data.separator as it is given, see documents.h; NULL or "": file */
     const char *field;         /* data.jsonl_field; NULL or "": text */
     bool field_is_default;     /* the field was not asked for of these inputs: all of them may be text */
+    bool told;                 /* who reads the inputs another time tells of bytes that are not UTF-8 */
 } orth_text_options;
 
 /* A field that is asked for of inputs none of which is JSONL is ORTH_ERR_ARG. The paths are all inputs that the field was asked for. */
@@ -50,7 +53,9 @@ orth_status orth_reader_text(orth_ctx *ctx, const orth_reader *r, const orth_doc
                              const char **out_text, size_t *out_bytes);
 
 const char *orth_reader_name(const orth_reader *r);     /* of the input, for messages */
-int64_t orth_reader_bytes(const orth_reader *r);        /* read so far from all inputs, decompressed */
+int64_t orth_reader_bytes(const orth_reader *r);        /* read so far from all inputs, decompressed, without byte order marks */
+/* Logs how many bytes of what was read are not UTF-8, if there are any. To be called once, behind the last input. */
+void orth_reader_tell_invalid(orth_ctx *ctx, const orth_reader *r);
 /* Logs that the separator occurs nowhere in what was read, if it is a text and should cut some. To be called behind the last input. */
 void orth_reader_tell_separator(orth_ctx *ctx, const orth_reader *r);
 bool orth_reader_is_jsonl(const orth_reader *r);        /* the present input */

@@ -98,6 +98,8 @@ static orth_status survey_files(orth_ctx *ctx, orth_survey *out, const orth_inpu
         status = read_input(ctx, r, files->v[i], &s);
         texts[i] = s.text_bytes - before;
     }
+    if (status == ORTH_OK)
+        orth_reader_tell_invalid(ctx, r);
     orth_reader_free(ctx, r);
     if (status == ORTH_OK)
         find_least(out, files, ends, num_paths, texts, &s);
