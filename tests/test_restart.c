@@ -143,6 +143,8 @@ TEST(resume_or_start_does_what_there_is_to_do)
 {
     run_case *r = run_begin();
     RUN(r, 5, "no valid checkpoint to resume from", "train run.yaml --resume");
+    RUN(r, 2, "give one of them", "train run.yaml --resume --resume-or-start");
+    assert_false(run_has(r, "a"));
     RUN(r, 0, "step      1/3", "train run.yaml --resume-or-start train.steps=3");
     assert_true(run_has(r, "a/complete.json"));
     RUN(r, 2, "holds a run already", "train run.yaml");

@@ -39,6 +39,8 @@ orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
                          "text, and `orthant train run.yaml` trains it");
     if (orth_cmd_flag(cmd, "timeline"))
         ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "timeline", 1, INT64_MAX, &options.timeline));
+    if (options.resume && options.resume_or_start)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "train: --resume fails where there is no checkpoint, --resume-or-start starts anew there: give one of them");
     if (options.resume && options.init_dir)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "train: --resume continues with the weights of the run's own checkpoint: "
                          "--init=%s cannot be given with it", options.init_dir);
