@@ -10,6 +10,7 @@
 #define MODEL(vocab, merges) "\"model\":{\"type\":\"BPE\",\"vocab\":{" vocab "},\"merges\":[" merges "]}"
 #define ADDED(fields) "\"added_tokens\":[{" fields "}]"
 #define FLAGS "\"special\":true,\"lstrip\":false,\"rstrip\":false,\"single_word\":false,\"normalized\":false"
+#define NORMALIZED "\"special\":false,\"lstrip\":false,\"rstrip\":false,\"single_word\":false,\"normalized\":true"
 
 TEST(damaged_files_are_refused_with_the_place)
 {
@@ -44,6 +45,9 @@ TEST(damaged_files_are_refused_with_the_place)
          "added_tokens[0]: \"a\" has id 1, but 0 in model.vocab"},
         {"{" PRE "," ADDED("\"id\":0,\"content\":\"x\"," FLAGS) "," MODEL("\"a\":0", "") "}",
          "added_tokens: \"a\" and \"x\" both have id 0"},
+        {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\\n\"},\"content\":\" \"}," PRE ",\"added_tokens\":[{\"id\":7,"
+         "\"content\":\"\\nx\"," NORMALIZED "},{\"id\":8,\"content\":\" x\"," NORMALIZED "}]," MODEL("\"a\":0", "") "}",
+         "t.json: added_tokens: the normalizer makes the same of \"\nx\" (id 7) and \" x\" (id 8), both \"normalized\": true: not supported"},
         {"{\"added_tokens\":{}," PRE "," MODEL("\"a\":0", "") "}", "added_tokens is not a list"},
         {"{\"pre_tokenizer\":{}," MODEL("\"a\":0", "") "}", "pre_tokenizer of type \"(none)\" is not supported"},
         {"{\"pre_tokenizer\":{\"type\":\"Whitespace\"}," MODEL("\"a\":0", "") "}",

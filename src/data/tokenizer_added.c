@@ -54,10 +54,18 @@ orth_status orth_trie_add(orth_ctx *ctx, orth_trie *t, const char *key, size_t n
             ORTH_TRY(new_child(ctx, t, node, (uint8_t)key[i], &next));
         node = next;
     }
-    if (t->nodes[node].id < 0) /* of two tokens with one normal form the first wins */
-        t->nodes[node].id = id;
+    t->nodes[node].id = id;
     t->first[start] = find_child(t, 0, start);
     return ORTH_OK;
+}
+
+int32_t orth_trie_get(const orth_trie *t, const char *key, size_t num_bytes)
+{
+    int32_t node = 0;
+    for (size_t i = 0; i < num_bytes; i++)
+        if ((node = find_child(t, node, (uint8_t)key[i])) == 0)
+            return -1;
+    return t->nodes[node].id;
 }
 
 /* Longest token that starts at p; NULL if none does. */

@@ -110,19 +110,26 @@ static orth_status build_maps(orth_ctx *ctx, orth_tokenizer *tok)
     return ORTH_OK;
 }
 
-static orth_status build_tries(orth_ctx *ctx, orth_tokenizer *tok)
+/* Hugging Face finds one of two tokens with the same normal form, now this one and now that. */
+static orth_status add_normalized(orth_ctx *ctx, orth_tokenizer *tok, const char *text, size_t n, int32_t id, const char *name)
+{
+    const int32_t other = orth_trie_get(&tok->normalized_added, text, n);
+    if (other >= 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: added_tokens: the normalizer makes the same of \"%.80s\" (id %d) and \"%.80s\" (id %d), both "
+                         "\"normalized\": true: not supported", name, tok->tokens[other].content, (int)other, tok->tokens[id].content, (int)id);
+    return orth_trie_add(ctx, &tok->normalized_added, text, n, id);
+}
+
+static orth_status build_tries(orth_ctx *ctx, orth_tokenizer *tok, const char *name)
 {
     ORTH_TRY(orth_trie_init(ctx, &tok->raw_added));
     ORTH_TRY(orth_trie_init(ctx, &tok->normalized_added));
     orth_bytes normal[2] = {{0}, {0}};
     orth_matcher matcher = {0};
     orth_status status = ORTH_OK;
-    /* Special tokens come first, which decides between tokens with one normal form. */
-    for (int64_t i = 0; i < 2 * tok->num_added; i++) {
-        const int32_t id = tok->added[i % tok->num_added];
+    for (int64_t i = 0; i < tok->num_added; i++) {
+        const int32_t id = tok->added[i];
         const orth_token *t = &tok->tokens[id];
-        if (!(t->flags & ORTH_TOKEN_SPECIAL) != (i >= tok->num_added))
-            continue;
         if (!(t->flags & ORTH_TOKEN_NORMALIZED)) {
             ORTH_TRY_GOTO(orth_trie_add(ctx, &tok->raw_added, t->content, t->content_bytes, id));
             continue;
@@ -130,7 +137,7 @@ static orth_status build_tries(orth_ctx *ctx, orth_tokenizer *tok)
         const char *text = t->content;
         size_t n = t->content_bytes;
         ORTH_TRY_GOTO(orth_normalize(ctx, tok, &matcher, normal, &text, &n));
-        ORTH_TRY_GOTO(orth_trie_add(ctx, &tok->normalized_added, text, n, id));
+        ORTH_TRY_GOTO(add_normalized(ctx, tok, text, n, id, name));
     }
 done:
     orth_bytes_free(ctx, &normal[0]);
@@ -157,6 +164,6 @@ orth_status orth_tokenizer_derive(orth_ctx *ctx, orth_tokenizer *tok, const char
     ORTH_TRY(tok->byte_level ? derive_spelled(ctx, tok) : derive_decoded(ctx, tok));
     ORTH_TRY(build_maps(ctx, tok));
     ORTH_TRY(check_byte_fallback(ctx, tok, name));
-    ORTH_TRY(build_tries(ctx, tok));
+    ORTH_TRY(build_tries(ctx, tok, name));
     return ORTH_OK;
 }

@@ -295,6 +295,8 @@ orth_status orth_pairmap_init(orth_ctx *ctx, orth_pairmap *m, const orth_merge *
 
 orth_status orth_trie_init(orth_ctx *ctx, orth_trie *t);
 orth_status orth_trie_add(orth_ctx *ctx, orth_trie *t, const char *key, size_t num_bytes, int32_t id);
+/* The token that is just this key; -1: none. */
+int32_t orth_trie_get(const orth_trie *t, const char *key, size_t num_bytes);
 /* Leftmost, then longest match in [p, end); false if there is none. */
 bool orth_trie_find(const orth_trie *t, const char *p, const char *end, const char **out_start,
                     const char **out_end, int32_t *out_id);
