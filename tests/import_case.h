@@ -1,0 +1,54 @@
+/* import_case.h -- what the tests of import and export share: configurations of other programs read from files, and the lines that are
+ * said of their keys. The files in fixtures/imports are written as users of these programs write them. */
+#ifndef ORTH_TESTS_IMPORT_CASE_H
+#define ORTH_TESTS_IMPORT_CASE_H
+
+#include "test.h"
+
+#include <unistd.h>
+
+#include "base/files.h"
+#include "tools/export.h"
+#include "train/describe.h"
+
+#define FIXTURE(name) ORTH_TEST_DIR "/fixtures/imports/" name
+
+static inline void open_import(orth_ctx *ctx, orth_config *c, orth_tool tool, const char *source)
+{
+    CHECK_OK(ctx, orth_config_init(ctx, c));
+    CHECK_OK(ctx, orth_import(ctx, c, tool, source, 0));
+    CHECK_OK(ctx, orth_config_check(ctx, c));
+}
+
+static inline void fails(orth_ctx *ctx, orth_tool tool, const char *source, const char *message)
+{
+    orth_config c;
+    CHECK_OK(ctx, orth_config_init(ctx, &c));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, message, orth_import(ctx, &c, tool, source, 0));
+    orth_config_release(ctx, &c);
+}
+
+/* The same from the text of a file. */
+static inline void file_fails(orth_ctx *ctx, orth_tool tool, const char *text, const char *message)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-import", (long)getpid());
+    CHECK_OK(ctx, orth_file_write(ctx, path, text, strlen(text)));
+    fails(ctx, tool, path, message);
+    unlink(path);
+}
+
+typedef struct {
+    char text[4096];
+} said;
+
+static inline void keep_line(void *user, int rank, orth_log_level level, const char *component, const char *text)
+{
+    (void)rank, (void)level;
+    said *lines = user;
+    const size_t used = strlen(lines->text);
+    if (strcmp(component, "export") == 0 || strcmp(component, "import") == 0)
+        snprintf(lines->text + used, sizeof lines->text - used, "%s\n", text);
+}
+
+#endif

@@ -1,0 +1,237 @@
+/* test_export.c -- runs written as configurations of DeepSpeed, Accelerate, Megatron-LM and NeMo: they mean the same when they are read again, and
+ * what cannot be said there is named. */
+#include "import_case.h"
+
+/* Writes c for the tool; what the log says of keys that were lost. */
+static void write_on_nodes(orth_ctx *ctx, const orth_config *c, orth_tool tool, const char *path, int64_t ranks_of_a_node, said *lost)
+{
+    lost->text[0] = '\0';
+    const orth_log_sink before = ctx->log;
+    ctx->log = (orth_log_sink){.write = keep_line, .user = lost, .level = ORTH_LOG_INFO};
+    const orth_status s = orth_export(ctx, c, tool, path, ranks_of_a_node);
+    ctx->log = before;
+    CHECK_OK(ctx, s);
+}
+
+static void write_as(orth_ctx *ctx, const orth_config *c, orth_tool tool, const char *path, said *lost)
+{
+    write_on_nodes(ctx, c, tool, path, 0, lost);
+}
+
+TEST(a_configuration_that_was_read_is_written_as_one_that_means_the_same)
+{
+    static const struct {
+        orth_tool tool;
+        const char *source, *lost;
+    } all[] = {
+        {ORTH_TOOL_megatron, FIXTURE("llama2-7b.sh"), ""},
+        {ORTH_TOOL_nemo, FIXTURE("llama2-7b-nemo.yaml"), ""},
+        {ORTH_TOOL_deepspeed, FIXTURE("ds_config.json"), ""},
+        {ORTH_TOOL_accelerate, FIXTURE("accelerate_fsdp.yaml"), ""},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(all); i++) {
+        char path[128];
+        said lost;
+        orth_config c, back;
+        snprintf(path, sizeof path, "/tmp/orthant-test-%ld-export", (long)getpid());
+        open_import(ctx, &c, all[i].tool, all[i].source);
+        if (!ORTH_CONFIG_IS_SET(&c, model, layers))
+            CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "model.preset", "llama3-8b"));
+        write_as(ctx, &c, all[i].tool, path, &lost);
+        assert_string_equal(lost.text, all[i].lost);
+        open_import(ctx, &back, all[i].tool, path);
+        for (int id = 0; id < ORTH_NUM_OPTIONS; id++) { /* keys that were read have the same values again */
+            if (!c.place[id] || id == ORTH_OPT_model_preset)
+                continue;
+            char *a = orth_option_text(ctx, &c, (orth_option_id)id), *b = orth_option_text(ctx, &back, (orth_option_id)id);
+            if (strcmp(a, b) != 0)
+                fail_msg("%s: %s=%s came back as %s", all[i].source, orth_option_get((orth_option_id)id)->path, a, b);
+            orth_mem_free(ctx, a);
+            orth_mem_free(ctx, b);
+        }
+        orth_config_release(ctx, &c);
+        orth_config_release(ctx, &back);
+        unlink(path);
+    }
+    test_ctx_free(ctx);
+}
+
+/* From one program to another: what only one of the two can say is named. */
+TEST(what_another_program_cannot_say_is_named)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    said lost;
+    char path[128];
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-export", (long)getpid());
+    open_import(ctx, &c, ORTH_TOOL_megatron, FIXTURE("llama2-7b.sh"));
+    write_as(ctx, &c, ORTH_TOOL_deepspeed, path, &lost);
+    assert_non_null(strstr(lost.text, "parallel.pp=2 has no counterpart there: /tmp/"));
+    assert_non_null(strstr(lost.text, "memory.recompute=selective has no counterpart there"));
+    assert_null(strstr(lost.text, "parallel.tp="));
+    assert_null(strstr(lost.text, "optimizer."));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "precision.moments", "8bit"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "memory.offload_activations", "host"));
+    write_as(ctx, &c, ORTH_TOOL_megatron, path, &lost);
+    assert_non_null(strstr(lost.text, "precision.moments=\"8bit\" has no counterpart there"));
+    assert_null(strstr(lost.text, "memory.offload_activations"));
+    char *text;
+    size_t size;
+    CHECK_OK(ctx, orth_file_read(ctx, path, &text, &size));
+    assert_non_null(strstr(text, "--fine-grained-activation-offloading")); /* not the row that any number of layers fits */
+    assert_null(strstr(text, "--cpu-offloading-num-layers"));
+    orth_mem_free(ctx, text);
+    orth_tool tool;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "--as=megatrn: must be one of deepspeed, accelerate, megatron, nemo", orth_tool_from_id(ctx, "megatrn", &tool));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "/dev/null: must be a file", orth_export(ctx, &c, ORTH_TOOL_megatron, "/dev/null", 0));
+    CHECK_FAILS(ctx, ORTH_ERR_IO, "/tmp/no-such-folder/x", orth_export(ctx, &c, ORTH_TOOL_megatron, "/tmp/no-such-folder/x", 0));
+    orth_config_release(ctx, &c);
+    unlink(path);
+    test_ctx_free(ctx);
+}
+
+/* Whether what c is written as for the tool has these words, and not those. */
+static void check_written(orth_ctx *ctx, const char *keys, orth_tool tool, const char *const *has, const char *const *lacks, const char *lost_has)
+{
+    char path[128], line[512], *text, *end = NULL;
+    orth_config c;
+    said lost;
+    size_t size;
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-written", (long)getpid());
+    CHECK_OK(ctx, orth_config_init(ctx, &c));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "model.preset", "llama3-8b"));
+    snprintf(line, sizeof line, "%s", keys);
+    for (char *word = strtok_r(line, " ", &end); word; word = strtok_r(NULL, " ", &end)) {
+        char *value = strchr(word, '=');
+        *value++ = '\0';
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", word, value));
+    }
+    write_as(ctx, &c, tool, path, &lost);
+    snprintf(line, sizeof line, "%s", keys);
+    for (char *word = strtok_r(line, "= ", &end); word && !lost_has; word = strtok_r(NULL, "= ", &end))
+        if (strchr(word, '.') && strstr(lost.text, word))
+            fail_msg("%s: lost is\n%s", keys, lost.text);
+    CHECK_OK(ctx, orth_file_read(ctx, path, &text, &size));
+    for (int i = 0; i < 6 && has && has[i]; i++)
+        if (!strstr(text, has[i]))
+            fail_msg("%s: '%s' is not in\n%s", keys, has[i], text);
+    for (int i = 0; i < 6 && lacks && lacks[i]; i++)
+        if (strstr(text, lacks[i]))
+            fail_msg("%s: '%s' is in\n%s", keys, lacks[i], text);
+    if (lost_has && !strstr(lost.text, lost_has))
+        fail_msg("%s: lost is\n%s, wanted '%s'", keys, lost.text, lost_has);
+    orth_mem_free(ctx, text);
+    orth_config_release(ctx, &c);
+    unlink(path);
+}
+
+/* What their own parsers want: arguments.py of Megatron-LM asserts these, DeepSpeed's schedules take these. */
+TEST(words_without_which_the_other_program_refuses_its_file_are_written_too)
+{
+    static const struct {
+        orth_tool tool;
+        const char *keys, *has[7], *lacks[7], *lost;
+    } cases[] = {
+        {ORTH_TOOL_megatron, "memory.recompute=full", {"--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"}, {NULL}, NULL},
+        {ORTH_TOOL_megatron, "memory.recompute=full memory.recompute_method=block memory.recompute_layers=4",
+         {"--recompute-method block", "--recompute-num-layers 4"}, {NULL}, NULL},
+        {ORTH_TOOL_megatron, "memory.recompute=selective memory.recompute_method=block", {"--recompute-activations"}, {"--recompute-method"}, NULL},
+        {ORTH_TOOL_megatron, "precision.moments=bf16 parallel.zero=1 parallel.dp=2 train.global_batch=2",
+         {"--use-precision-aware-optimizer", "--exp-avg-dtype bf16", "--exp-avg-sq-dtype bf16", "--use-distributed-optimizer"}, {NULL}, NULL},
+        {ORTH_TOOL_megatron, "parallel.zero=2 parallel.dp=2 train.global_batch=2",
+         {"--use-megatron-fsdp", "--data-parallel-sharding-strategy optim_grads\n", "--ckpt-format fsdp_dtensor"}, {NULL}, NULL},
+        {ORTH_TOOL_megatron, "parallel.zero=3 parallel.dp=2 train.global_batch=2", {"--data-parallel-sharding-strategy optim_grads_params"}, {"torch-fsdp2"}, NULL},
+        {ORTH_TOOL_deepspeed, "precision.grad_reduce=int8 numerics.mode=fast parallel.dp=2 train.global_batch=2",
+         {"\"zero_quantized_gradients\": true"}, {"zero_quantized_weights"}, NULL},
+        {ORTH_TOOL_megatron, "memory.offload_activations=host", {"--fine-grained-activation-offloading", "--offload-modules core_attn attn_proj"}, {NULL}, NULL},
+        {ORTH_TOOL_megatron, "schedule.name=wsd train.steps=1000",
+         {"--lr-decay-style WSD", "--lr-wsd-decay-iters 200", "--lr-wsd-decay-style linear"}, {"--lr-decay-iters"}, "schedule.decay_steps=auto"},
+        {ORTH_TOOL_megatron, "schedule.name=wsd train.steps=1000 schedule.decay_steps=50", {"--lr-wsd-decay-iters 50"}, {NULL}, NULL},
+        {ORTH_TOOL_megatron, "parallel.pp=3 parallel.pipeline=interleaved parallel.virtual_stages=2 train.global_batch=3", {"--pipeline-model-parallel-size 3"},
+         {"virtual"}, "parallel.virtual_stages=2 has no counterpart"},
+        {ORTH_TOOL_deepspeed, "memory.recompute_split=true", {"\"partition_activations\": true"}, {NULL}, "memory.recompute_split=true has no counterpart"},
+        {ORTH_TOOL_nemo, "memory.offload_activations=host", {"cpu_offloading: true", "cpu_offloading_num_layers: 31"}, {NULL}, NULL},
+        {ORTH_TOOL_nemo, "parallel.zero=0 precision.compute=bf16", {"name: \"fused_adam\"", "megatron_amp_O2: true", "fsdp: false"}, {"sharding"}, NULL},
+        {ORTH_TOOL_nemo, "parallel.zero=1 parallel.dp=2 train.global_batch=2 precision.compute=bf16",
+         {"name: \"distributed_fused_adam\"", "megatron_amp_O2: true", "fsdp: false"}, {"sharding"}, NULL},
+        {ORTH_TOOL_nemo, "parallel.zero=2 parallel.dp=2 train.global_batch=2 precision.compute=bf16",
+         {"name: \"fused_adam\"", "megatron_amp_O2: false", "fsdp: true", "fsdp_sharding_strategy: \"grad\""}, {NULL}, NULL},
+        {ORTH_TOOL_nemo, "parallel.zero=3 parallel.dp=2 train.global_batch=2 precision.compute=bf16",
+         {"name: \"fused_adam\"", "megatron_amp_O2: false", "fsdp: true", "fsdp_sharding_strategy: \"full\""}, {NULL}, NULL},
+        {ORTH_TOOL_nemo, "parallel.zero=0 precision.compute=fp32", {"name: \"fused_adam\"", "megatron_amp_O2: false"}, {NULL}, NULL},
+        {ORTH_TOOL_deepspeed, "schedule.name=linear schedule.warmup_steps=10 schedule.min_lr_ratio=0", {"WarmupDecayLR", "\"warmup_max_lr\": 0.0006"}, {"cos_min_ratio"}, NULL},
+        {ORTH_TOOL_deepspeed, "schedule.name=linear schedule.warmup_steps=10", {"WarmupDecayLR"}, {NULL}, "schedule.min_lr_ratio=0.1 has no counterpart"},
+        {ORTH_TOOL_deepspeed, "schedule.name=cosine schedule.warmup_steps=0", {"WarmupCosineLR", "\"cos_min_ratio\": 0.1", "\"warmup_num_steps\": 2"}, {"warmup_max_lr"},
+         "schedule.warmup_steps=0 has no counterpart"},
+        {ORTH_TOOL_deepspeed, "precision.compute=bf16", {"\"communication_data_type\": \"fp32\"", "\"grad_accum_dtype\": \"fp32\""}, {NULL}, NULL},
+        {ORTH_TOOL_deepspeed, "precision.compute=fp16", {"\"communication_data_type\": \"fp32\""}, {"grad_accum_dtype"}, NULL},
+        {ORTH_TOOL_deepspeed, "precision.compute=fp32", {"optimizer"}, {"data_type"}, NULL},
+        {ORTH_TOOL_deepspeed, "schedule.name=wsd", {"optimizer"}, {"scheduler"}, "schedule.name=wsd has no counterpart"},
+        {ORTH_TOOL_accelerate, "train.clip_norm=0.5", {"distributed_type"}, {"gradient_clipping"}, "train.clip_norm=0.5 has no counterpart"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++)
+        check_written(ctx, cases[i].keys, cases[i].tool, cases[i].has, cases[i].lacks, cases[i].lost);
+    test_ctx_free(ctx);
+}
+
+/* What is written is read as the same groups, or the group is named as lost. */
+TEST(groups_of_shards_are_written_in_the_words_of_the_other_program)
+{
+    static const struct {
+        orth_tool tool;
+        const char *zero, *dp, *group, *of_host, *word;
+        int64_t back; /* the group that is read back */
+        int64_t of_a_node;
+    } cases[] = {
+        {ORTH_TOOL_accelerate, "3", "16", "8", "0", "fsdp_sharding_strategy: \"HYBRID_SHARD\"\n", 8},
+        {ORTH_TOOL_accelerate, "2", "16", "4", "4", "fsdp_sharding_strategy: \"HYBRID_SHARD_ZERO2\"\n", 4},
+        {ORTH_TOOL_accelerate, "3", "16", "4", "0", "fsdp_sharding_strategy: \"FULL_SHARD\"\n", 0}, /* machines have 8 ranks */
+        {ORTH_TOOL_accelerate, "3", "8", "4", "0", "fsdp_sharding_strategy: \"FULL_SHARD\"\n", 0}, /* there is one machine */
+        {ORTH_TOOL_accelerate, "3", "16", "4", "0", "num_machines: 4\n", 4, 4}, /* of the cluster's nodes */
+        {ORTH_TOOL_deepspeed, "3", "16", "4", "0", "\"mics_shard_size\": 4", 4},
+        {ORTH_TOOL_deepspeed, "3", "16", "0", "0", "\"stage\": 3", 0},
+        {ORTH_TOOL_deepspeed, "2", "16", "4", "0", "\"stage\": 2", 0},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    char path[128], *text;
+    size_t size;
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-groups", (long)getpid());
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c, back;
+        said lost;
+        CHECK_OK(ctx, orth_config_init(ctx, &c));
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "model.preset", "llama3-8b"));
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.zero", cases[i].zero));
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.dp", cases[i].dp));
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "train.global_batch", "16"));
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.shard_group", cases[i].group));
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.ranks_per_host", cases[i].of_host));
+        write_on_nodes(ctx, &c, cases[i].tool, path, cases[i].of_a_node, &lost);
+        CHECK_OK(ctx, orth_file_read(ctx, path, &text, &size));
+        CHECK_OK(ctx, orth_config_init(ctx, &back));
+        CHECK_OK(ctx, orth_import(ctx, &back, cases[i].tool, path, 16));
+        const bool kept = c.parallel_shard_group == cases[i].back, named = strstr(lost.text, "parallel.shard_group=") != NULL;
+        const orth_layout l = orth_setup_layout(&back);
+        if (!strstr(text, cases[i].word) || strstr(text, "reshard") || l.shard_group != cases[i].back || l.zero != cases[i].zero[0] - '0' || kept == named)
+            fail_msg("case %d: zero=%d shard_group=%d, lost is\n%sof\n%s", i, (int)l.zero, (int)l.shard_group, lost.text, text);
+        orth_mem_free(ctx, text);
+        orth_config_release(ctx, &c);
+        orth_config_release(ctx, &back);
+    }
+    file_fails(ctx, ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": \"many\"}}", "mics_shard_size: parallel.shard_group=many");
+    unlink(path);
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_configuration_that_was_read_is_written_as_one_that_means_the_same),
+        cmocka_unit_test(what_another_program_cannot_say_is_named),
+        cmocka_unit_test(words_without_which_the_other_program_refuses_its_file_are_written_too),
+        cmocka_unit_test(groups_of_shards_are_written_in_the_words_of_the_other_program),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
