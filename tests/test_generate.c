@@ -218,7 +218,8 @@ TEST(the_program_prints_the_same_text_for_the_same_seed_and_stops_where_told)
         if (n < (size_t)from + 5 || n > (size_t)from + 15 || memcmp(r->out, first, n) != 0)
             fail_msg("stop='%.5s': %s", first + from, r->out);
     }
-    RUN(r, 2, "exceed the model's longest sequence of 256", "generate a --tokens=300");
+    RUN(r, 2, "the prompt's 1 tokens and --tokens=300 exceed the model's longest sequence of 256", "generate a --tokens=300");
+    RUN(r, 2, " tokens, the model's longest sequence 256, what follows included", "generate a --prompt=\"$(head -c 2000 text.txt)\"");
     /* A sample does not depend on those before it. */
     RUN(r, 0, "the ", "generate a --prompt='the ' --tokens=60 --seed=3 --samples=3");
     const char *last = strstr(strstr(r->out, "\n---\n") + 5, "\n---\n");

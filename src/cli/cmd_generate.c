@@ -1,4 +1,6 @@
 /* cmd_generate.c -- `orthant generate CHECKPOINT`: sampled text. */
+#include <inttypes.h>
+
 #include "cli/numbers.h"
 #include "tools/generate.h"
 #include "tools/model_file.h"
@@ -100,6 +102,19 @@ static orth_status print_samples(orth_ctx *ctx, orth_generator *g, const orth_mo
     return s;
 }
 
+/* Without --tokens as many follow the prompt's n as there is room for, up to the default. */
+static orth_status choose_length(orth_ctx *ctx, const orth_cmd *cmd, options *o, int64_t n, int64_t max)
+{
+    if (n >= max)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the prompt has %" PRId64 " tokens, the model's longest sequence %" PRId64 ", what follows included", n, max);
+    if (!orth_cmd_flag(cmd, "tokens"))
+        o->tokens = ORTH_MIN(o->tokens, max - n);
+    if (o->tokens > max - n)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the prompt's %" PRId64 " tokens and --tokens=%" PRId64 " exceed the model's longest sequence of %" PRId64, n,
+                         o->tokens, max);
+    return ORTH_OK;
+}
+
 static orth_status run(orth_ctx *ctx, const orth_cmd *cmd, orth_model_file *f, options *o)
 {
     ORTH_TRY(orth_model_file_use(ctx, f, &cmd->config));
@@ -116,8 +131,8 @@ static orth_status run(orth_ctx *ctx, const orth_cmd *cmd, orth_model_file *f, o
                          "--prompt, or name the token by data.eos_token", f->folder);
     const int32_t *prompt = ids.num ? ids.v : &start;
     int64_t n = ids.num ? ids.num : 1;
-    if (!orth_cmd_flag(cmd, "tokens") && n < f->model.max_seq)
-        o->tokens = ORTH_MIN(o->tokens, f->model.max_seq - n);
+    if (s == ORTH_OK)
+        s = choose_length(ctx, cmd, o, n, f->model.max_seq);
     if (s == ORTH_OK)
         s = orth_generator_create(ctx, &g, f, n + o->tokens);
     if (s == ORTH_OK)
