@@ -23,6 +23,7 @@ TEST(presets_have_the_known_parameter_counts)
     } known[] = {
         {"gpt2-124m", 124439808},    {"gpt2-350m", 354823168},     {"gpt2-774m", 774030080},
         {"gpt2-1558m", 1557611200},  {"llama3-1b", 1235814400},    {"llama3-3b", 3212749824},
+        {"llama2-7b", 6738415616},   {"llama2-13b", 13015864320},  {"llama2-70b", 68976648192},
         {"llama3-8b", 8030261248},   {"llama3-70b", 70553706496},  {"llama3-405b", 405853388800},
         {"qwen3-0.6b", 596049920},   {"qwen3-1.7b", 1720574976},   {"qwen3-4b", 4022468096},
         {"qwen3-8b", 8190735360},    {"qwen3-14b", 14768307200},   {"qwen3-32b", 32762123264},
@@ -55,7 +56,7 @@ TEST(every_preset_passes_the_check_and_its_registry_adds_up)
         orth_param p;
         CHECK_FAILS(ctx, ORTH_ERR_ARG, "is not one of the model's", orth_model_param(ctx, &c, n, &p));
     }
-    assert_int_equal(num, 18);
+    assert_int_equal(num, 21);
     test_ctx_free(ctx);
 }
 
