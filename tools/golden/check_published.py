@@ -140,7 +140,7 @@ def check(orthant, name, tok, all_texts, paths, folder):
     tok.save(path)
     lines = []
     for at in range(0, len(paths), 200):
-        lines += run(orthant, "encode", "--tokenizer=" + path, *paths[at:at + 200]).decode().split("\n")[:-1]
+        lines += run(orthant, "encode", "--tokenizer=" + path, "data.format=text", *paths[at:at + 200]).decode().split("\n")[:-1]
     wrong, tokens, decoded = 0, 0, []
     for text, line, e in zip(all_texts, lines, tok.encode_batch(all_texts, add_special_tokens=False)):
         tokens += len(e.ids)
