@@ -96,7 +96,7 @@ bench-peers: all ## the same beside PyTorch, tokenizers and llm.c, set up outsid
 	@tools/deps.sh bench
 	@bench/peers.sh $(BUILD)
 
-install: all    ## program, manual page and completion under PREFIX (and DESTDIR)
+install: all    ## program, manual page, completion, docs/ and configs/ under PREFIX (and DESTDIR)
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:          ## removes all build folders

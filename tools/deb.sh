@@ -1,5 +1,5 @@
 #!/bin/bash
-# deb.sh BUILD -- BUILD/orthant_VERSION_ARCH.deb: the program, manual page and completions. Without MPI, which ties a
+# deb.sh BUILD -- BUILD/orthant_VERSION_ARCH.deb: the program, manual page, completions, configs/ and docs/. Without MPI, which ties a
 # program to one launcher's library: build from source for it.
 set -euo pipefail
 build=$1
@@ -12,8 +12,7 @@ rm -rf "$root"
 DESTDIR=$root cmake --install "$build" >/dev/null
 strip "$root/usr/bin/orthant"
 gzip -9n "$root/usr/share/man/man1/orthant.1"
-mkdir -p "$root/DEBIAN" "$root/usr/share/doc/orthant" "$build/debian"
-cp README.md "$root/usr/share/doc/orthant/"
+mkdir -p "$root/DEBIAN" "$build/debian"
 # dpkg-shlibdeps reads the packages of the linked libraries; it wants to be beside a debian/control.
 printf 'Source: orthant\n\nPackage: orthant\nArchitecture: any\n' >"$build/debian/control"
 binary=$PWD/$root/usr/bin/orthant

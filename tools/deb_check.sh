@@ -1,5 +1,6 @@
 #!/bin/bash
-# deb_check.sh PACKAGE.deb -- installs the package in a bare Debian root (debootstrap, minbase) and trains a few steps there.
+# deb_check.sh PACKAGE.deb -- installs the package in a bare Debian root (debootstrap, minbase) and trains a few steps there,
+# with a run file of the package.
 # As root; takes the distribution's archive.
 set -euo pipefail
 package=$(realpath "$1")
@@ -20,9 +21,12 @@ chroot "$root" /bin/sh -ec '
   orthant doctor --no-peaks >/dev/null
   orthant tokenizer train --vocab-size=400 --out=tok.json /book.txt
   orthant data prepare --tokenizer=tok.json --out=shards --valid-fraction=0.1 /book.txt
-  orthant train model.family=llama model.layers=2 model.hidden=64 model.heads=4 data.path=shards data.seq_len=64 train.steps=3 \
-    checkpoint.dir=run --quiet
+  cp -r /usr/share/orthant/configs .
+  orthant train configs/runs/llama.yaml data.path=shards train.steps=3 checkpoint.dir=run --quiet
   orthant eval run
+  orthant verify configs/runs/nd.yaml configs/runs/one.yaml data.path=shards
+  orthant plan configs/runs/llama3-8b.yaml --cluster=configs/hardware/h100.yaml parallel.dp=8 parallel.zero=3 >/dev/null
+  ls /usr/share/doc/orthant/README.md /usr/share/doc/orthant/docs/quickstart.md
   ls /usr/share/man/man1/orthant.1.gz /usr/share/bash-completion/completions/orthant
   dpkg -r orthant >/dev/null
   test ! -e /usr/bin/orthant'
