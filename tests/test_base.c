@@ -1,6 +1,7 @@
 /* test_base.c -- ctx, heap, pool, files, canonical parts. */
 #include <jansson.h>
 
+#include "base/crew.h"
 #include "base/index_set.h"
 #include "base/json_out.h"
 #include "base/radix.h"
@@ -76,6 +77,51 @@ TEST(the_pool_runs_every_task_once)
         }
         test_ctx_free(ctx);
     }
+}
+
+typedef struct {
+    int64_t done[40];
+    int64_t fails_from;
+} crew_work;
+
+/* Each piece has a ctx that it may allocate with and whose error is its own. */
+static orth_status crew_piece(orth_ctx *ctx, void *arg, int64_t index)
+{
+    crew_work *w = arg;
+    char *text = orth_mem_printf(ctx, "piece %d", (int)index);
+    if (!text)
+        return ORTH_ERR_NOMEM;
+    w->done[index]++;
+    const orth_status s = index < w->fails_from ? ORTH_OK : ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s fails", text);
+    orth_mem_free(ctx, text);
+    return s;
+}
+
+TEST(a_crew_does_every_piece_once_and_tells_the_first_failure)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_faults faults = {.alloc = 0};
+    for (int threads = 1; threads <= 5; threads++) {
+        crew_work all = {.fails_from = 40}, some = {.fails_from = 0};
+        CHECK_OK(ctx, orth_crew_run(ctx, threads, 40, crew_piece, &all));
+        for (int i = 0; i < 40; i++)
+            assert_int_equal(all.done[i], 1);
+        CHECK_FAILS(ctx, ORTH_ERR_ARG, "fails", orth_crew_run(ctx, threads, 40, crew_piece, &some));
+        int64_t begun = 0;
+        for (int i = 0; i < 40; i++)
+            begun += some.done[i];
+        assert_in_range(begun, 1, threads); /* a thread that failed begins no other piece */
+    }
+    ctx->faults = &faults;
+    for (int64_t k = 1, failures = 1; failures > 0; k++) { /* each allocation of threads, their ctx and the pieces */
+        crew_work w = {.fails_from = 40};
+        faults.alloc = k;
+        failures = orth_crew_run(ctx, 3, 3, crew_piece, &w) != ORTH_OK;
+        assert_true(failures == 0 || ctx->error.code == ORTH_ERR_NOMEM);
+        orth_ctx_clear_error(ctx);
+    }
+    ctx->faults = NULL;
+    test_ctx_free(ctx);
 }
 
 TEST(a_failed_write_leaves_the_old_file)
@@ -270,6 +316,7 @@ int main(void)
         cmocka_unit_test(every_allocation_can_be_made_to_fail),
         cmocka_unit_test(normal_numbers_are_words_of_the_generator_inverted),
         cmocka_unit_test(the_pool_runs_every_task_once),
+        cmocka_unit_test(a_crew_does_every_piece_once_and_tells_the_first_failure),
         cmocka_unit_test(a_failed_write_leaves_the_old_file),
         cmocka_unit_test(a_pipe_or_device_is_written_and_stays_one),
         cmocka_unit_test(fold_order_is_a_permutation_and_its_own_inverse_pair),

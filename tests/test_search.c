@@ -572,6 +572,34 @@ TEST(what_few_plans_give_is_the_best_of_all_that_were_planned)
     test_ctx_free(ctx);
 }
 
+/* What other cores plan ahead changes no answer, nor how many plans it took. */
+TEST(a_search_says_the_same_on_any_number_of_threads)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        static const int threads[] = {1, 2, 5};
+        char *text[3];
+        for (int k = 0; k < 3; k++) {
+            orth_config base;
+            orth_search s;
+            int32_t winner;
+            orth_place_to_run where = random_place(ctx, seed);
+            random_base(ctx, &base, seed, FREE_ZERO | FREE_AGAIN | FREE_AWAY);
+            random_search(ctx, &s, &base, &where, seed, ORTH_GOAL_TIME);
+            s.num_threads = threads[k];
+            CHECK_OK(ctx, orth_search_report(ctx, &s, 6, false, &text[k], &winner));
+            assert_true(s.ahead_capacity > 0 && (k > 0 || s.num_ahead == 0));
+            orth_search_release(ctx, &s);
+            orth_config_release(ctx, &base);
+        }
+        assert_string_equal(text[0], text[1]);
+        assert_string_equal(text[0], text[2]);
+        for (int k = 0; k < 3; k++)
+            orth_mem_free(ctx, text[k]);
+    }
+    test_ctx_free(ctx);
+}
+
 /* Bounds of a model all of which is trained do not hold then: estimates give the order. */
 TEST(a_search_with_frozen_parameters_finds_the_best_of_the_layouts_and_claims_no_proof_that_it_does_not_have)
 {
@@ -618,6 +646,7 @@ int main(void)
         cmocka_unit_test(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_same_price),
         cmocka_unit_test(layouts_that_are_refused_when_they_are_compiled_are_left_out),
         cmocka_unit_test(what_few_plans_give_is_the_best_of_all_that_were_planned),
+        cmocka_unit_test(a_search_says_the_same_on_any_number_of_threads),
         cmocka_unit_test(a_search_with_frozen_parameters_finds_the_best_of_the_layouts_and_claims_no_proof_that_it_does_not_have),
         cmocka_unit_test(in_less_memory_a_row_is_as_good_as_layouts_like_the_winner_and_says_what_is_not_proved),
         cmocka_unit_test(on_a_measured_machine_the_winner_is_the_best_of_all_layouts_of_its_threads),

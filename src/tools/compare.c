@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
+#include "base/crew.h"
 #include "base/text.h"
 #include "plan/software.h"
 
@@ -74,18 +75,16 @@ static orth_status set_row(orth_ctx *ctx, const comparison *x, int row, orth_con
     return ORTH_OK;
 }
 
-static orth_status price_rows(orth_ctx *ctx, comparison *x)
+static orth_status price_row(orth_ctx *ctx, void *arg, int64_t row)
 {
-    for (int r = 0; r < x->num_rows; r++) {
-        orth_config cfg;
-        ORTH_TRY(orth_config_init(ctx, &cfg));
-        orth_status s = set_row(ctx, x, r, &cfg);
-        if (s == ORTH_OK)
-            s = orth_price_run(ctx, &x->where, &cfg, &x->rows[r]);
-        orth_config_release(ctx, &cfg);
-        ORTH_TRY(s);
-    }
-    return ORTH_OK;
+    comparison *x = arg;
+    orth_config cfg;
+    ORTH_TRY(orth_config_init(ctx, &cfg));
+    orth_status s = set_row(ctx, x, (int)row, &cfg);
+    if (s == ORTH_OK)
+        s = orth_price_run(ctx, &x->where, &cfg, &x->rows[row]);
+    orth_config_release(ctx, &cfg);
+    return s;
 }
 
 /* -1: none fits. */
@@ -208,7 +207,7 @@ orth_status orth_compare(orth_ctx *ctx, const orth_config *base, const char *clu
     if (s == ORTH_OK)
         s = orth_place_to_run_find(ctx, &x.where, cluster);
     if (s == ORTH_OK)
-        s = price_rows(ctx, &x);
+        s = orth_crew_run(ctx, orth_price_threads(&x.where), x.num_rows, price_row, &x);
     if (s == ORTH_OK) {
         *out = json ? as_json(ctx, &x) : as_text(ctx, &x);
         s = *out ? ORTH_OK : ORTH_ERR_NOMEM;

@@ -1,6 +1,11 @@
 /* price.c -- see price.h. */
 #include "tools/price.h"
 
+#include "base/machine.h"
+
+#define MAX_THREADS 16
+#define BYTES_OF_A_PLAN ((int64_t)2 << 30)
+
 orth_status orth_place_to_run_find(orth_ctx *ctx, orth_place_to_run *out, const char *cluster)
 {
     *out = (orth_place_to_run){.described = cluster != NULL};
@@ -121,6 +126,12 @@ orth_status orth_price_run(orth_ctx *ctx, orth_place_to_run *where, const orth_c
     snprintf(out->why, sizeof out->why, "%s", ctx->error.message);
     orth_ctx_clear_error(ctx);
     return ORTH_OK;
+}
+
+int orth_price_threads(const orth_place_to_run *where)
+{
+    const int64_t room = orth_machine_available_bytes() / BYTES_OF_A_PLAN, cores = ORTH_MIN(orth_machine_cores(), MAX_THREADS);
+    return where->described ? (int)ORTH_MAX(1, ORTH_MIN(room, cores)) : 1;
 }
 
 void orth_price_split(const orth_price *p, char out[ORTH_PRICE_SPLIT_MAX])

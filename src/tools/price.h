@@ -41,6 +41,10 @@ typedef struct {
 /* Plans the run and prices it. An invalid run is a price, too: refused. ORTH_ERR_NOMEM and other failures of the machine. */
 orth_status orth_price_run(orth_ctx *ctx, orth_place_to_run *where, const orth_config *cfg, orth_price *out);
 
+/* How many runs may be priced at once (base/crew.h), for the cores and the memory that there are: a large plan takes 2 GB. 1 on this machine, where runs are
+ * planned for the threads that ctx has. */
+int orth_price_threads(const orth_place_to_run *where);
+
 /* "computing 91.7 %, update 0.1 %, waiting 2.1 %, tp 4.3 %, dp 1.7 %": where the step of a priced run goes. */
 #define ORTH_PRICE_SPLIT_MAX 320
 void orth_price_split(const orth_price *p, char out[ORTH_PRICE_SPLIT_MAX]);

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "base/crew.h"
+
 static const char *const goals[] = {[ORTH_GOAL_TIME] = "time", [ORTH_GOAL_COST] = "cost", [ORTH_GOAL_MEMORY] = "memory"};
 
 const char *orth_goal_name(orth_goal g)
@@ -62,7 +64,7 @@ orth_status orth_search_make_on(orth_ctx *ctx, orth_search *out, const orth_conf
                                 int64_t num_devices, orth_goal goal)
 {
     orth_model_config model;
-    *out = (orth_search){.goal = goal, .where = *where};
+    *out = (orth_search){.goal = goal, .where = *where, .num_threads = orth_price_threads(where)};
     ORTH_TRY(orth_describe_model(ctx, base, &model));
     if (base->optimizer_freeze.n > 0)
         ORTH_TRY(check_frozen(ctx, base, &model));
@@ -82,6 +84,7 @@ void orth_search_release(orth_ctx *ctx, orth_search *s)
     orth_search_space_release(ctx, &s->space);
     orth_place_to_run_release(ctx, &s->where);
     orth_mem_free(ctx, s->plans);
+    orth_mem_free(ctx, s->ahead);
 }
 
 /* NULL: not planned. */
@@ -172,22 +175,6 @@ orth_status orth_search_config(orth_ctx *ctx, const orth_search *s, int32_t cand
     return st;
 }
 
-static orth_status make_room(orth_ctx *ctx, orth_search *s)
-{
-    if (s->num_plans < s->capacity)
-        return ORTH_OK;
-    const int32_t capacity = ORTH_MAX(64, 2 * s->capacity);
-    orth_search_plan *plans = ORTH_NEW_ARRAY(ctx, orth_search_plan, capacity);
-    if (!plans)
-        return ORTH_ERR_NOMEM;
-    if (s->num_plans > 0)
-        memcpy(plans, s->plans, (size_t)s->num_plans * sizeof *plans);
-    orth_mem_free(ctx, s->plans);
-    s->plans = plans;
-    s->capacity = capacity;
-    return ORTH_OK;
-}
-
 /* Of different devices: shares of the batch as computing is fast on them, "" where a rule wants equal ones. */
 static orth_status guess_shares(orth_ctx *ctx, orth_search *s, int64_t i, const orth_config *cfg, char list[ORTH_SHARES_LIST_MAX])
 {
@@ -226,20 +213,15 @@ static orth_status price_plan(orth_ctx *ctx, orth_search *s, orth_config *cfg, o
     return ORTH_OK;
 }
 
-static orth_status plan(orth_ctx *ctx, orth_search *s, int64_t i)
+static orth_status plan(orth_ctx *ctx, orth_search *s, orth_search_plan *p)
 {
     orth_config cfg;
-    ORTH_TRY(make_room(ctx, s));
-    orth_search_plan *p = &s->plans[s->num_plans];
-    *p = (orth_search_plan){.candidate = (int32_t)i};
-    ORTH_TRY(orth_search_config(ctx, s, (int32_t)i, &cfg));
-    orth_status st = guess_shares(ctx, s, i, &cfg, p->dp_share);
+    ORTH_TRY(orth_search_config(ctx, s, p->candidate, &cfg));
+    orth_status st = guess_shares(ctx, s, p->candidate, &cfg, p->dp_share);
     if (st == ORTH_OK)
         st = price_plan(ctx, s, &cfg, p);
     orth_config_release(ctx, &cfg);
-    ORTH_TRY(st);
-    s->space.list[i].plan = s->num_plans++;
-    return ORTH_OK;
+    return st;
 }
 
 /* The best of those that were planned. */
@@ -281,6 +263,84 @@ static bool is_too_far(const orth_search *s, const orth_search_question *q, cons
     return (key > q->max_key && blocks > MANY_BLOCKS) || (orth_search_has_many_programs(s, c) && blocks > TOO_MANY_BLOCKS);
 }
 
+/* ---- plans ahead ---- */
+
+typedef struct {
+    orth_search *s;
+    orth_search_plan *plans;
+} batch;
+
+static orth_status plan_of_batch(orth_ctx *ctx, void *arg, int64_t index)
+{
+    const batch *b = arg;
+    return plan(ctx, b->s, &b->plans[index]);
+}
+
+/* -1: none. */
+static int32_t find_ahead(const orth_search *s, int64_t candidate)
+{
+    for (int32_t k = 0; k < s->num_ahead; k++)
+        if (s->ahead[k].candidate == candidate)
+            return k;
+    return -1;
+}
+
+/* The layout that a question comes to after those that are planned and those that are ahead, if it needs no small run; -1: none. */
+static int64_t next_ahead(const orth_search *s, const orth_search_question *q, double limit)
+{
+    const int32_t best = best_planned(s, q, limit);
+    double key = best < 0 ? INFINITY : orth_search_key(s, &s->space.list[best]);
+    int64_t next = -1;
+    for (int64_t i = 0; i < s->space.num; i++) {
+        const orth_candidate *c = &s->space.list[i];
+        if (c->plan < 0 && c->read && c->bytes <= limit && orth_search_key(s, c) < key && is_asked(s, q, c) && !is_left_out(q, i) && find_ahead(s, i) < 0) {
+            key = orth_search_key(s, c);
+            next = i;
+        }
+    }
+    return next >= 0 && is_too_far(s, q, &s->space.list[next], key) ? -1 : next;
+}
+
+/* Plans layout i, and up to most - 1 others on as many other threads. */
+static orth_status plan_with_others(orth_ctx *ctx, orth_search *s, const orth_search_question *q, double limit, int64_t i, int32_t most)
+{
+    const int32_t first = s->num_ahead;
+    for (int32_t n = 0; n < most && i >= 0; n++) {
+        if (!orth_mem_grow(ctx, (void **)&s->ahead, &s->ahead_capacity, s->num_ahead, sizeof *s->ahead))
+            return ORTH_ERR_NOMEM;
+        s->ahead[s->num_ahead++] = (orth_search_plan){.candidate = (int32_t)i};
+        i = n + 1 < most ? next_ahead(s, q, limit) : -1;
+    }
+    const int32_t n = s->num_ahead - first;
+    batch b = {s, &s->ahead[first]};
+    const orth_status st = orth_crew_run(ctx, n, n, plan_of_batch, &b);
+    if (st != ORTH_OK)
+        s->num_ahead = first;
+    return st;
+}
+
+/* Where there is no memory for several plans at once, one by one. */
+static orth_status plan_next(orth_ctx *ctx, orth_search *s, const orth_search_question *q, double limit, int64_t i, int32_t plans_left)
+{
+    if (find_ahead(s, i) < 0) {
+        const int32_t most = ORTH_MIN(s->num_threads, plans_left);
+        orth_status st = plan_with_others(ctx, s, q, limit, i, most);
+        if (st == ORTH_ERR_NOMEM && most > 1) {
+            orth_ctx_clear_error(ctx);
+            s->num_threads = 1;
+            st = plan_with_others(ctx, s, q, limit, i, 1);
+        }
+        ORTH_TRY(st);
+    }
+    if (!orth_mem_grow(ctx, (void **)&s->plans, &s->capacity, s->num_plans, sizeof *s->plans))
+        return ORTH_ERR_NOMEM;
+    const int32_t k = find_ahead(s, i);
+    s->plans[s->num_plans] = s->ahead[k];
+    s->ahead[k] = s->ahead[--s->num_ahead];
+    s->space.list[i].plan = s->num_plans++;
+    return ORTH_OK;
+}
+
 double orth_search_limit(const orth_search *s)
 {
     const orth_hardware *h = &s->where.hardware;
@@ -310,7 +370,7 @@ orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_que
             return ORTH_OK;
         }
         orth_ctx_tell(ctx, "layouts planned in full", s->num_plans, 0);
+        ORTH_TRY(plan_next(ctx, s, q, limit, i, q->max_plans - planned));
         planned += orth_search_has_many_programs(s, &s->space.list[i]) ? MANY_PLANS : 1;
-        ORTH_TRY(plan(ctx, s, i));
     }
 }

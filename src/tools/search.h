@@ -6,6 +6,9 @@
  * layout is planned in full (programs, simulation). When the least key is a full price, no other layout can be better: it is the best. The
  * next one of a list is found the same way without those before it. A question may leave out layouts (those that need more than
  * a limit of memory, or are not of a kind); its answer is the best of the others.
+ *
+ * Beside the layout that is planned, the other cores plan those that are likely to be next. What they find is kept for when the search comes to
+ * them, so that answers and their counts are the same on any number of cores.
  */
 #ifndef ORTH_TOOLS_SEARCH_H
 #define ORTH_TOOLS_SEARCH_H
@@ -33,6 +36,9 @@ typedef struct {
     orth_goal goal;
     orth_search_plan *plans;    /* [num_plans] */
     int32_t num_plans, capacity;
+    orth_search_plan *ahead;    /* [num_ahead] of layouts that the search has not come to */
+    int32_t num_ahead, ahead_capacity;
+    int num_threads;
     int32_t num_read;           /* small runs */
 } orth_search;
 
