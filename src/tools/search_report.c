@@ -138,39 +138,41 @@ static bool has_few_programs(const orth_search *s, const orth_candidate *c)
     return !orth_search_has_many_programs(s, c);
 }
 
-/* The best of few plans, which are long where there are many programs: only if no other layout was found. */
-static orth_status ask_few_first(orth_ctx *ctx, orth_search *s, orth_search_question q, orth_search_answer *out)
-{
-    q.is = has_few_programs;
-    ORTH_TRY(orth_search_ask(ctx, s, &q, out));
-    if (out->candidate >= 0)
-        return ORTH_OK;
-    q.is = NULL;
-    return orth_search_ask(ctx, s, &q, out);
-}
-
 /* Bounds of memory are some way below what layouts need, so that the first ones in the order of their bounds often do not fit. One that fits
  * for sure is looked for among those with bounds well below the limit; the proof then has something to compare with. */
-static orth_status ask_well_below(orth_ctx *ctx, found *f, orth_search_question q, orth_search_answer *out)
+static orth_status ask_well_below(orth_ctx *ctx, found *f, const orth_search_question *q, orth_search_answer *out)
 {
     static const double below[] = {0.75, 0.5, 0.25};
-    q.max_plans *= 2;
-    const double limit = q.limit_bytes > 0 ? q.limit_bytes : orth_search_limit(f->s);
+    const double limit = q->limit_bytes > 0 ? q->limit_bytes : orth_search_limit(f->s);
     for (int i = 0; i < ORTH_COUNT(below) && out->candidate < 0; i++) {
-        orth_search_answer a;
-        q.limit_bytes = below[i] * limit;
-        ORTH_TRY(q.is ? orth_search_ask(ctx, f->s, &q, &a) : ask_few_first(ctx, f->s, q, &a));
-        if (a.candidate >= 0)
-            *out = a;
+        orth_search_question lower = *q, planned = *q;
+        lower.max_plans = 2 * q->max_plans;
+        lower.limit_bytes = below[i] * limit;
+        ORTH_TRY(orth_search_ask(ctx, f->s, &lower, out));
+        planned.max_plans = 0;
+        ORTH_TRY(orth_search_ask(ctx, f->s, &planned, out));
     }
     return ORTH_OK;
 }
 
 /* The best of few plans; where none of them fits, of as many with bounds well below the limit. */
+static orth_status ask_few_of(orth_ctx *ctx, found *f, const orth_search_question *q, orth_search_answer *out)
+{
+    ORTH_TRY(orth_search_ask(ctx, f->s, q, out));
+    return out->candidate < 0 && !out->proved && out->too_far < 0 ? ask_well_below(ctx, f, q, out) : ORTH_OK;
+}
+
+/* Plans are long where there are many programs: of a question about all layouts, those are asked only if no other was found. */
 static orth_status ask_few(orth_ctx *ctx, found *f, const orth_search_question *q, orth_search_answer *out)
 {
-    ORTH_TRY(q->is ? orth_search_ask(ctx, f->s, q, out) : ask_few_first(ctx, f->s, *q, out));
-    return out->candidate < 0 && !out->proved && out->too_far < 0 ? ask_well_below(ctx, f, *q, out) : ORTH_OK;
+    if (!q->is) {
+        orth_search_question few = *q;
+        few.is = has_few_programs;
+        ORTH_TRY(ask_few_of(ctx, f, &few, out));
+        if (out->candidate >= 0)
+            return ORTH_OK;
+    }
+    return ask_few_of(ctx, f, q, out);
 }
 
 static double winner_key(const found *f)
@@ -223,6 +225,7 @@ static orth_status ask_beside_rows(orth_ctx *ctx, found *f, int k)
         const orth_candidate beside = f->s->space.list[i];
         orth_search_question q = limit_question(f, k, PLANS_BESIDE);
         q.beside = &beside;
+        q.is = has_few_programs;
         ORTH_TRY(ask_few(ctx, f, &q, &a));
     }
     return ORTH_OK;
@@ -542,7 +545,7 @@ static char *as_json(orth_ctx *ctx, const found *f)
 orth_status orth_search_report(orth_ctx *ctx, orth_search *s, int32_t max_plans, bool json, char **text, int32_t *winner)
 {
     found f = {.s = s};
-    ORTH_TRY(ask_well_below(ctx, &f, (orth_search_question){.max_plans = (max_plans + 3) / 4}, &(orth_search_answer){.candidate = -1}));
+    ORTH_TRY(ask_well_below(ctx, &f, &(orth_search_question){.max_plans = (max_plans + 3) / 4}, &(orth_search_answer){.candidate = -1}));
     ORTH_TRY(list_best(ctx, &f, max_plans, PLANS_OF_THE_NEXT));
     if (f.num_best > 0) {
         ORTH_TRY(ask_kinds(ctx, &f, PLANS_OF_A_KIND));
