@@ -685,6 +685,7 @@ TEST(the_help_of_a_verb_is_short)
 TEST(doctor_reports_the_machine)
 {
     expect("doctor --no-peaks", 0, "back ends    cpu           on");
+    expect("doctor --no-peaks", 0, " busy threads in the last minute\n");
     expect("doctor --no-peaks --json", 0, "\"isa_best\"");
     expect("doctor --no-peaks run.threads=1 run.isa=base", 0, "; using base (run.isa)");
     expect_with("ORTHANT_THREADS=1 ORTHANT_ISA=base", "doctor --no-peaks", 0, "; 1 thread in use");

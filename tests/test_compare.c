@@ -95,6 +95,21 @@ TEST(a_combination_that_a_rule_refuses_has_a_row_with_the_rule)
     test_ctx_free(ctx);
 }
 
+TEST(a_comparison_of_what_rules_refuse_names_no_memory)
+{
+    static const char *const words[] = {"parallel.tp=[3, 5]"};
+    orth_ctx *ctx = test_ctx(1);
+    orth_config base;
+    char *text;
+    load(ctx, &base, NULL, NULL, NULL);
+    CHECK_OK(ctx, orth_compare(ctx, &base, "a100-80gb", words, 1, false, &text));
+    if (!strstr(text, "all are refused") || strstr(text, "none fits"))
+        fail_msg("%s", text);
+    orth_mem_free(ctx, text);
+    orth_config_release(ctx, &base);
+    test_ctx_free(ctx);
+}
+
 TEST(mistakes_in_a_comparison_are_named)
 {
     static const struct {
@@ -123,6 +138,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_of_a_comparison_is_the_plan_of_that_run_and_the_fastest_is_named),
         cmocka_unit_test(a_combination_that_a_rule_refuses_has_a_row_with_the_rule),
+        cmocka_unit_test(a_comparison_of_what_rules_refuse_names_no_memory),
         cmocka_unit_test(mistakes_in_a_comparison_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

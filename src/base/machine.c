@@ -190,6 +190,8 @@ void orth_machine_query(orth_machine *m)
     m->cores = orth_machine_cores();
     m->online_cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
     m->numa_nodes = read_line("/sys/devices/system/node/online", text, sizeof text) ? count_cpu_list(text) : 1;
+    if (getloadavg(&m->load, 1) != 1)
+        m->load = -1;
     m->memory_total = meminfo_bytes("MemTotal:");
     m->memory_available = orth_machine_available_bytes();
     m->memory_limit = container_limit();

@@ -17,6 +17,7 @@ typedef struct {
     char system[96];           /* operating system, release, architecture */
     int cores;                 /* as orth_machine_cores */
     int online_cpus, numa_nodes;
+    double load;               /* threads of all programs that ran or waited for a CPU, mean of the last minute; -1: unknown */
     int64_t memory_total, memory_available;   /* bytes */
     int64_t memory_limit;      /* of the container; 0: none */
     int num_caches;

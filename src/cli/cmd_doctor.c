@@ -86,6 +86,9 @@ static void print_text(const orth_ctx *ctx, const orth_machine *m, const peaks *
     printf("cores        %d usable of %d online, %d NUMA node%s; %d thread%s in use (run.threads)\n", m->cores,
            m->online_cpus, m->numa_nodes, m->numa_nodes == 1 ? "" : "s", p->num_threads,
            p->num_threads == 1 ? "" : "s");
+    if (m->load >= 0)
+        printf("load         %.1f busy threads in the last minute%s\n", m->load,
+               p->measured && m->load > 0.25 * m->cores ? ": rates that are measured now are too low" : "");
     printf("isa          ");
     for (int i = 0; i <= (int)orth_isa_detect(); i++)
         printf("%s%s", i ? ", " : "", orth_isa_name((orth_isa)i));
@@ -150,6 +153,7 @@ static orth_status print_json(orth_ctx *ctx, const orth_machine *m, const peaks 
     orth_json_string(&j, "system", m->system);
     orth_json_print(&j, "cores", "%d", m->cores);
     orth_json_print(&j, "threads", "%d", p->num_threads);
+    orth_json_print(&j, "load", m->load < 0 ? "null" : "%.2f", m->load);
     orth_json_string(&j, "isa", orth_isa_name(ctx->isa));
     orth_json_string(&j, "isa_best", orth_isa_name(orth_isa_detect()));
     orth_json_print(&j, "memory_total", "%" PRId64, m->memory_total);

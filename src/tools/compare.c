@@ -149,7 +149,7 @@ static char *as_text(orth_ctx *ctx, const comparison *x)
     if (x->where.described)
         orth_software_add_error(ctx, &t);
     if (best < 0)
-        orth_text_add(ctx, &t, "none fits\n");
+        orth_text_add(ctx, &t, limit_GiB(x) > 0 ? "none fits\n" : "all are refused\n");
     else {
         char split[ORTH_PRICE_SPLIT_MAX];
         orth_price_split(&x->rows[best], split);

@@ -50,8 +50,10 @@ static orth_status trim(orth_ctx *ctx, const char *path, int64_t step)
     char *text;
     size_t size;
     dropped_lines d = {.later = 0};
-    if (!orth_path_exists(path))
+    if (!orth_path_exists(path)) {
+        orth_log(ctx, ORTH_LOG_WARN, "metrics", "%s is gone: it begins anew after step %" PRId64, path, step);
         return ORTH_OK;
+    }
     ORTH_TRY(orth_file_read(ctx, path, &text, &size));
     const size_t keep = keep_lines(text, size, step, &d);
     const orth_status s = keep < size ? orth_file_write(ctx, path, text, keep) : ORTH_OK;
