@@ -147,6 +147,30 @@ TEST(a_failed_write_leaves_the_old_file)
 }
 
 /* As root, a rename would replace /dev/null itself. */
+/* What was there before stays, whatever fails, and so does what somebody put into it. */
+TEST(a_folder_for_results_goes_after_a_failure_if_it_was_made_for_them_and_is_empty)
+{
+    static const struct { const char *name; bool before, filled, stays; } cases[] = {
+        {"a", false, false, false}, {"b/c", false, false, false}, {"d/", false, false, false}, {"e", true, false, true}, {"f", false, true, true}};
+    orth_ctx *ctx = test_ctx(1);
+    char dir[] = "/tmp/orthant-test-XXXXXX", path[64], file[80];
+    assert_non_null(mkdtemp(dir));
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_result_folder f;
+        snprintf(path, sizeof path, "%s/%s", dir, cases[i].name);
+        snprintf(file, sizeof file, "%s/file", path);
+        if (cases[i].before)
+            CHECK_OK(ctx, orth_path_make_dirs(ctx, path));
+        CHECK_OK(ctx, orth_result_folder_begin(ctx, &f, path));
+        if (cases[i].filled)
+            CHECK_OK(ctx, orth_file_write(ctx, file, "x", 1));
+        assert_int_equal(orth_result_folder_end(&f, ORTH_ERR_IO), ORTH_ERR_IO);
+        assert_int_equal(orth_path_is_dir(path), cases[i].stays);
+    }
+    CHECK_OK(ctx, orth_path_remove(ctx, dir));
+    test_ctx_free(ctx);
+}
+
 TEST(a_pipe_or_device_is_written_and_stays_one)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -318,6 +342,7 @@ int main(void)
         cmocka_unit_test(the_pool_runs_every_task_once),
         cmocka_unit_test(a_crew_does_every_piece_once_and_tells_the_first_failure),
         cmocka_unit_test(a_failed_write_leaves_the_old_file),
+        cmocka_unit_test(a_folder_for_results_goes_after_a_failure_if_it_was_made_for_them_and_is_empty),
         cmocka_unit_test(a_pipe_or_device_is_written_and_stays_one),
         cmocka_unit_test(fold_order_is_a_permutation_and_its_own_inverse_pair),
         cmocka_unit_test(qkv_parts_cover_the_rows_and_start_with_k_and_v),

@@ -180,6 +180,13 @@ static void check_resumes(trial *t, const command *c)
     check_run(t, c);
 }
 
+static bool is_empty_folder(const run_case *r, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", r->dir, name);
+    return orth_path_is_empty_dir(path);
+}
+
 static bool one_case(run_case *r, const command *c, const char *kind, long k, const char *how)
 {
     trial t = {.r = r};
@@ -194,6 +201,8 @@ static bool one_case(run_case *r, const command *c, const char *kind, long k, co
         check_results(&t, c);
     else if (c->last_step > 0 && (k % 4 == 0 || (strcmp(kind, "fwrite") == 0 && strcmp(how, ":+") != 0)))
         check_resumes(&t, c);
+    else if (c->result && strcmp(how, ":+") != 0 && !strstr(t.said, "no memory to read or write JSON")) /* the program ends where it stands then */
+        must(&t, !is_empty_folder(r, c->result), "an empty folder is left");
     return !t.failed;
 }
 
@@ -352,6 +361,14 @@ TEST(metrics_that_are_cut_on_resume_are_said)
     run_end(r);
 }
 
+TEST(metrics_that_are_gone_on_resume_are_said)
+{
+    run_case *r = begin();
+    shell(r, "cp -r seed w; rm w/metrics.jsonl");
+    RUN(r, 0, "w/metrics.jsonl is gone: it begins anew after step 2", "train run.yaml checkpoint.dir=w train.steps=3 --quiet --resume");
+    run_end(r);
+}
+
 TEST(control_characters_of_names_are_not_printed)
 {
     run_case *r = begin();
@@ -459,6 +476,7 @@ int main(void)
         cmocka_unit_test(a_save_that_reads_back_otherwise_is_not_published),
         cmocka_unit_test(metrics_that_cannot_be_written_name_the_file_and_the_step_and_the_run_saves),
         cmocka_unit_test(metrics_that_are_cut_on_resume_are_said),
+        cmocka_unit_test(metrics_that_are_gone_on_resume_are_said),
         cmocka_unit_test(control_characters_of_names_are_not_printed),
         cmocka_unit_test(an_import_tells_of_links_to_nothing),
         cmocka_unit_test(parents_of_new_folders_are_flushed),

@@ -383,8 +383,10 @@ bool orth_path_is_empty_dir(const char *path)
     return n == 2;
 }
 
-orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path)
+/* *made: whether `path` itself was made, by this call and nobody else. */
+static orth_status make_dirs(orth_ctx *ctx, const char *path, bool *made)
 {
+    *made = false;
     char *copy = orth_mem_strdup(ctx, path);
     if (!copy)
         return ORTH_ERR_NOMEM;
@@ -394,10 +396,12 @@ orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path)
             continue;
         char saved = *p;
         *p = '\0';
-        if (mkdir(copy, 0755) == 0)
+        if (mkdir(copy, 0755) == 0) {
+            *made = strspn(path + (p - copy), "/") == strlen(path + (p - copy));
             s = sync_parent(ctx, copy);
-        else if (errno != EEXIST)
+        } else if (errno != EEXIST) {
             s = orth_file_fail(ctx, copy, "create folder");
+        }
         *p = saved;
         if (saved == '\0')
             break;
@@ -406,6 +410,12 @@ orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path)
         s = ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: is not a folder", path);
     orth_mem_free(ctx, copy);
     return s;
+}
+
+orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path)
+{
+    bool made;
+    return make_dirs(ctx, path, &made);
 }
 
 orth_status orth_path_lock(orth_ctx *ctx, const char *dir, const char *what, int *out_fd)
@@ -480,6 +490,20 @@ orth_status orth_path_remove(orth_ctx *ctx, const char *path)
     if (S_ISDIR(st.st_mode))
         ORTH_TRY(orth_path_each(ctx, path, remove_child, NULL));
     return remove(path) == 0 ? ORTH_OK : orth_file_fail(ctx, path, "remove");
+}
+
+orth_status orth_result_folder_begin(orth_ctx *ctx, orth_result_folder *out, const char *path)
+{
+    *out = (orth_result_folder){.path = path};
+    const orth_status s = make_dirs(ctx, path, &out->is_new);
+    return orth_result_folder_end(out, s);
+}
+
+orth_status orth_result_folder_end(const orth_result_folder *f, orth_status s)
+{
+    if (s != ORTH_OK && f->is_new)
+        rmdir(f->path);
+    return s;
 }
 
 char *orth_path_join(orth_ctx *ctx, const char *dir, const char *name)

@@ -87,6 +87,16 @@ orth_status orth_path_each(orth_ctx *ctx, const char *dir,
 orth_status orth_path_rename(orth_ctx *ctx, const char *from, const char *to);
 /* rm -r; a missing path is fine. */
 orth_status orth_path_remove(orth_ctx *ctx, const char *path);
+
+/* A folder for the results of a command, made where there is none. */
+typedef struct {
+    const char *path;
+    bool is_new;
+} orth_result_folder;
+orth_status orth_result_folder_begin(orth_ctx *ctx, orth_result_folder *out, const char *path);
+/* With s, which it returns: after a failure a folder that was made goes again if nothing is in it: what is may be of another process. The error stays
+ * that of s. */
+orth_status orth_result_folder_end(const orth_result_folder *f, orth_status s);
 /* "dir/name" in heap memory; NULL with the error recorded. */
 char *orth_path_join(orth_ctx *ctx, const char *dir, const char *name);
 

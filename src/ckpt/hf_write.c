@@ -121,12 +121,9 @@ static orth_status write_own(orth_ctx *ctx, const char *dir, const char *name, c
     return s;
 }
 
-orth_status orth_hf_write_folder(orth_ctx *ctx, const char *dir, const orth_model_config *c,
-                                 const float *const *params, orth_dtype dtype, const orth_hf_beside *beside)
+static orth_status write_files(orth_ctx *ctx, const char *dir, const orth_model_config *c, const float *const *params, orth_dtype dtype,
+                               const orth_hf_beside *b)
 {
-    static const orth_hf_beside nothing = {.special = NULL};
-    const orth_hf_beside *b = beside ? beside : &nothing;
-    ORTH_TRY(orth_path_make_dirs(ctx, dir));
     char *path = orth_path_join(ctx, dir, "model.safetensors");
     if (!path)
         return ORTH_ERR_NOMEM;
@@ -139,4 +136,13 @@ orth_status orth_hf_write_folder(orth_ctx *ctx, const char *dir, const orth_mode
         ORTH_TRY(write_in(ctx, dir, "tokenizer_config.json", b->tokenizer_config, strlen(b->tokenizer_config)));
     ORTH_TRY(write_own(ctx, dir, "generation_config.json", orth_hf_generation_text(ctx, b->special)));
     return write_own(ctx, dir, "config.json", orth_hf_config_text(ctx, c, dtype, b->special));
+}
+
+orth_status orth_hf_write_folder(orth_ctx *ctx, const char *dir, const orth_model_config *c,
+                                 const float *const *params, orth_dtype dtype, const orth_hf_beside *beside)
+{
+    static const orth_hf_beside nothing = {.special = NULL};
+    orth_result_folder folder;
+    ORTH_TRY(orth_result_folder_begin(ctx, &folder, dir));
+    return orth_result_folder_end(&folder, write_files(ctx, dir, c, params, dtype, beside ? beside : &nothing));
 }

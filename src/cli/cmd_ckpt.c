@@ -338,7 +338,9 @@ static orth_status save_import(orth_ctx *ctx, const orth_model_config *c, const 
         .tokenizer_config = b->tokenizer_config,
     };
     char *path = NULL;
-    ORTH_TRY(orth_checkpoint_save(ctx, out, &view, &path));
+    orth_result_folder folder;
+    ORTH_TRY(orth_result_folder_begin(ctx, &folder, out));
+    ORTH_TRY(orth_result_folder_end(&folder, orth_checkpoint_save(ctx, out, &view, &path)));
     printf("%s: %" PRId64 " parameters of %s%s\n", ORTH_SHOWN(path), orth_model_num_elems(c), ORTH_SHOWN(dir),
            b->tokenizer ? ", with its tokenizer" : "");
     orth_mem_free(ctx, path);

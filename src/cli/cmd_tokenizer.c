@@ -33,24 +33,27 @@ static orth_status train_options(orth_ctx *ctx, const orth_cmd *cmd, orth_tokeni
     return ORTH_OK;
 }
 
+static orth_status save_as(orth_ctx *ctx, const orth_tokenizer *tok, const char *path, int64_t text_bytes, double seconds)
+{
+    ORTH_TRY(orth_tokenizer_save(ctx, tok, path));
+    printf("%s: %" PRId64 " tokens, %" PRId64 " merges from %" PRId64 " bytes in %.1f s\n", ORTH_SHOWN(path),
+           orth_tokenizer_vocab_size(tok), orth_tokenizer_num_merges(tok), text_bytes, seconds);
+    return ORTH_OK;
+}
+
 /* FILE.json as it is; anything else is a folder, which is made and gets a tokenizer.json. */
 static orth_status save(orth_ctx *ctx, const orth_tokenizer *tok, const char *out, int64_t text_bytes,
                         double seconds)
 {
     const size_t n = strlen(out);
-    const bool is_file = n > 5 && strcmp(out + n - 5, ".json") == 0 && !orth_path_is_dir(out);
-    char *path;
-    if (!is_file)
-        ORTH_TRY(orth_path_make_dirs(ctx, out));
-    path = is_file ? orth_mem_strdup(ctx, out) : orth_path_join(ctx, out, "tokenizer.json");
-    if (!path)
-        return ORTH_ERR_NOMEM;
-    const orth_status status = orth_tokenizer_save(ctx, tok, path);
-    if (status == ORTH_OK)
-        printf("%s: %" PRId64 " tokens, %" PRId64 " merges from %" PRId64 " bytes in %.1f s\n", ORTH_SHOWN(path),
-               orth_tokenizer_vocab_size(tok), orth_tokenizer_num_merges(tok), text_bytes, seconds);
+    orth_result_folder folder;
+    if (n > 5 && strcmp(out + n - 5, ".json") == 0 && !orth_path_is_dir(out))
+        return save_as(ctx, tok, out, text_bytes, seconds);
+    ORTH_TRY(orth_result_folder_begin(ctx, &folder, out));
+    char *path = orth_path_join(ctx, out, "tokenizer.json");
+    const orth_status s = path ? save_as(ctx, tok, path, text_bytes, seconds) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, path);
-    return status;
+    return orth_result_folder_end(&folder, s);
 }
 
 static orth_status train_on(orth_ctx *ctx, const orth_cmd *cmd, const char *out, const orth_inputs *files)
