@@ -1,4 +1,5 @@
 /* test_text.c -- how text gets in: pieces of files, folders, one reader for every verb, epochs. */
+#include "data/content.h"
 #include "data/inputs.h"
 #include "data/prepare.h"
 #include "data_case.h"
@@ -456,6 +457,33 @@ TEST(epochs_are_steps_that_plan_inspect_and_run_yaml_tell)
     run_end(r);
 }
 
+/* However the bytes come, those that are not UTF-8 are counted alike. */
+TEST(invalid_bytes_are_counted_across_the_pieces_of_an_input)
+{
+    enum { N = 4000 };
+    static const char *const parts[] = {"a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80"}, *const bad[] = {"\xFF", "\x80", "\xE2\x82", "\xF0\x9F\x98", "\xC3"};
+    orth_ctx *ctx = test_ctx(1);
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        char text[N + 8];
+        size_t n = 0;
+        for (uint64_t i = 0; n < N; i++) {
+            const char *add = n > 1500 && test_rand_int(seed, 2 * i, 0, 499) == 0 ? bad[test_rand_int(seed, 2 * i + 1, 0, 4)] : parts[test_rand_int(seed, 2 * i + 1, 0, 3)];
+            memcpy(text + n, add, strlen(add));
+            n += strlen(add);
+        }
+        orth_content whole = {0}, pieces = {0};
+        CHECK_OK(ctx, orth_content_check(ctx, "whole", &whole, text, n, false));
+        for (size_t at = 0, k, i = 0; at < n; at += k, i++) {
+            k = (size_t)test_rand_int(seed + 1000, i, 1, seed % 2 ? 5 : 900);
+            k = ORTH_MIN(k, n - at);
+            CHECK_OK(ctx, orth_content_check(ctx, "pieces", &pieces, text + at, k, at + k < n));
+        }
+        assert_int_equal(whole.num_bad, pieces.num_bad);
+        assert_int_equal(whole.first_bad, pieces.first_bad);
+    }
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +500,7 @@ int main(void)
         cmocka_unit_test(a_separator_has_escapes_and_is_told_of_where_it_occurs_nowhere),
         cmocka_unit_test(any_number_of_files_fits_a_command_line),
         cmocka_unit_test(a_file_of_spaces_is_encoded_and_is_no_document_of_a_training_set),
+        cmocka_unit_test(invalid_bytes_are_counted_across_the_pieces_of_an_input),
         cmocka_unit_test(epochs_are_steps_that_plan_inspect_and_run_yaml_tell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

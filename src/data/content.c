@@ -53,19 +53,38 @@ static size_t sequence(const unsigned char *p, size_t n)
     return p[1] >= low && p[1] <= high ? want : 0;
 }
 
-/* Bytes that are in no well-formed sequence; *first: where the first of them is. */
-static size_t count_invalid(const unsigned char *p, size_t n, bool cut, size_t *first)
+/* Counts the bytes of p[0, n) that are in no well-formed sequence, up to where a sequence may go on behind them (cut) or `end`; returns where that is. */
+static size_t count_invalid(orth_content *seen, size_t place, const unsigned char *p, size_t n, size_t end, bool cut)
 {
-    size_t bad = 0;
-    for (size_t i = 0; i < n;) {
+    size_t i = 0;
+    while (i < end) {
         const size_t k = sequence(p + i, n - i);
-        if (k == 0 && cut && n - i < 4)
-            break; /* its rest may follow */
-        if (k == 0 && bad++ == 0)
-            *first = i;
+        if (k == 0 && cut && n - i < sizeof seen->tail)
+            break;
+        if (k == 0 && seen->num_bad++ == 0)
+            seen->first_bad = place + i;
         i += k ? k : 1;
     }
-    return bad;
+    return i;
+}
+
+/* With the tail of what was seen before. */
+static void count_on(orth_content *seen, const unsigned char *bytes, size_t n, bool cut)
+{
+    unsigned char joined[2 * sizeof seen->tail] = {0};
+    const size_t before = seen->num_tail, more = n < sizeof seen->tail ? n : sizeof seen->tail;
+    memcpy(joined, seen->tail, before);
+    memcpy(joined + before, bytes, more);
+    size_t at = count_invalid(seen, seen->num_bytes - before, joined, before + more, before, cut);
+    if (at < before) { /* fewer bytes came than a sequence has */
+        seen->num_tail = before + more - at;
+        memmove(seen->tail, joined + at, seen->num_tail);
+        return;
+    }
+    at -= before;
+    at += count_invalid(seen, seen->num_bytes + at, bytes + at, n - at, n - at, cut);
+    seen->num_tail = n - at;
+    memcpy(seen->tail, bytes + at, seen->num_tail);
 }
 
 /* Fails if it is one of the formats. */
@@ -81,16 +100,10 @@ static orth_status fail_known(orth_ctx *ctx, const char *name, const char *bytes
 
 orth_status orth_content_check(orth_ctx *ctx, const char *name, orth_content *seen, const char *bytes, size_t num_bytes, bool cut)
 {
-    size_t first = 0, split = 0;
     const char *nul = num_bytes ? memchr(bytes, 0, num_bytes) : NULL;
     const bool begins = seen->num_bytes == 0;
-    while (!begins && split < 3 && split < num_bytes && ((unsigned char)bytes[split] & 0xC0) == 0x80)
-        split++; /* the rest of the sequence that the bytes before end with */
-    const size_t bad = count_invalid((const unsigned char *)bytes + split, num_bytes - split, cut, &first);
-    if (bad > 0 && seen->num_bad == 0)
-        seen->first_bad = seen->num_bytes + split + first;
     const size_t before = seen->num_bytes;
-    seen->num_bad += bad;
+    count_on(seen, (const unsigned char *)bytes, num_bytes, cut);
     seen->num_bytes += num_bytes;
     if (!nul && seen->num_bad * 100 <= seen->num_bytes)
         return ORTH_OK;

@@ -7,6 +7,8 @@
 /* What was seen of an input. Zero-initialised: nothing. */
 typedef struct {
     size_t num_bytes, num_bad, first_bad;
+    unsigned char tail[4];  /* [num_tail] at the end of them, not judged yet: a sequence that may go on */
+    size_t num_tail;
 } orth_content;
 
 /* The next bytes of input `name`, decompressed. ORTH_ERR_DATA, with what it is and what to do, if it begins as a binary format that is known, a
