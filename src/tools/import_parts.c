@@ -59,6 +59,8 @@ static orth_status set_precision(orth_importer *x)
  * says otherwise: the type of the products. Accelerate has no such key. */
 static orth_status set_reduction(orth_importer *x)
 {
+    if (x->tool == ORTH_TOOL_deepspeed && orth_import_has(x, "zero_optimization.zero_quantized_gradients=true")) /* whatever communication_data_type says */
+        return orth_import_set(x, orth_import_place(x, "zero_optimization.zero_quantized_gradients"), "precision.grad_reduce", "int8");
     const bool deepspeed = x->tool == ORTH_TOOL_deepspeed && !orth_import_is_given(x, "communication_data_type");
     const bool fsdp = x->tool == ORTH_TOOL_accelerate && orth_import_has(x, "distributed_type=FSDP");
     if (!(deepspeed || fsdp) || ORTH_CONFIG_IS_SET(x->cfg, precision, grad_reduce))
