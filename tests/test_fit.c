@@ -248,7 +248,7 @@ TEST(a_ladder_without_time_says_that_changes_are_left)
     CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, 1024, 1e-9, l));
     assert_true(l->cut_short && l->none_tried && l->num_single == 0);
     char *text = orth_ladder_nearest_text(c.ctx, l), *json = orth_ladder_json(c.ctx, l);
-    assert_non_null(strstr(text, "not all changes were tried in 10 s: `plan --ladder` with the same words tries all\n"));
+    assert_non_null(strstr(text, "not all changes were tried in 10 s of processor time: `plan --ladder` with the same words tries all\n"));
     assert_non_null(strstr(json, "\"all_tried\": false"));
     orth_mem_free(c.ctx, json);
     orth_mem_free(c.ctx, text);

@@ -33,7 +33,7 @@ typedef struct {
     size_t rank_limit;
     change changes[ORTH_LADDER_RUNGS_MAX];
     int num_changes, num_priced;
-    double end_s;            /* on the clock; INFINITY: it takes the time it takes */
+    double end_s;            /* on the clock of processor time; INFINITY: it takes the time it takes */
     int (*stop)(void *user); /* of the ctx, while ours stands there */
     void *stop_user;
     bool late;
@@ -503,7 +503,7 @@ static int stop_when_late(void *user)
 {
     ladder *x = user;
     const int asked = x->stop ? x->stop(x->stop_user) : 0;
-    x->late = orth_clock_s() > x->end_s;
+    x->late = orth_clock_busy_s() > x->end_s;
     return asked ? asked : x->late ? SIGALRM : 0;
 }
 
@@ -528,7 +528,7 @@ static orth_status find_in_time(orth_ctx *ctx, ladder *x, orth_ladder *out)
 
 orth_status orth_ladder_find(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, size_t rank_limit, double seconds, orth_ladder *out)
 {
-    ladder x = {.cfg = cfg, .where = where, .rank_limit = rank_limit, .end_s = seconds > 0 ? orth_clock_s() + seconds : INFINITY};
+    ladder x = {.cfg = cfg, .where = where, .rank_limit = rank_limit, .end_s = seconds > 0 ? orth_clock_busy_s() + seconds : INFINITY};
     const bool least = where->least;
     where->least = has_auto(cfg);
     const orth_status s = find_in_time(ctx, &x, out);
@@ -560,7 +560,7 @@ static void add_other_limits(orth_ctx *ctx, orth_text *t, const orth_ladder *l)
 
 static void add_cut_short(orth_ctx *ctx, orth_text *t)
 {
-    orth_text_addf(ctx, t, "not all changes were tried in %.0f s: `plan --ladder` with the same words tries all\n", ORTH_LADDER_SECONDS);
+    orth_text_addf(ctx, t, "not all changes were tried in %.0f s of processor time: `plan --ladder` with the same words tries all\n", ORTH_LADDER_SECONDS);
 }
 
 char *orth_ladder_text(orth_ctx *ctx, const orth_ladder *l)

@@ -46,7 +46,7 @@ typedef struct {
 } orth_ladder;
 
 /* rank_limit: bytes for each rank; 0: what there is (memory.limit and limit_*, recompute_limit of auto, or on a cluster a device). ORTH_ERR_ARG where the run itself is refused,
- * seconds: after so many no further change is tried; 0: all are. ORTH_ERR_NOMEM, and what orth_ctx_check_stop returns. */
+ * seconds: of processor time; after so many no further change is tried; 0: all are. ORTH_ERR_NOMEM, and what orth_ctx_check_stop returns. */
 orth_status orth_ladder_find(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, size_t rank_limit, double seconds, orth_ladder *out);
 /* Seconds of who was not asked for changes, and says them beside something else. */
 #define ORTH_LADDER_SECONDS 10.0
