@@ -265,6 +265,9 @@ static bool is_too_far(const orth_search *s, const orth_search_question *q, cons
 
 /* ---- plans ahead ---- */
 
+/* Plans of more blocks than this may take more memory than orth_price_threads counts on: they are made one by one. */
+#define MAX_BLOCKS_AHEAD 4000
+
 typedef struct {
     orth_search *s;
     orth_search_plan *plans;
@@ -293,7 +296,8 @@ static int64_t next_ahead(const orth_search *s, const orth_search_question *q, d
     int64_t next = -1;
     for (int64_t i = 0; i < s->space.num; i++) {
         const orth_candidate *c = &s->space.list[i];
-        if (c->plan < 0 && c->read && c->bytes <= limit && orth_search_key(s, c) < key && is_asked(s, q, c) && !is_left_out(q, i) && find_ahead(s, i) < 0) {
+        if (c->plan < 0 && c->read && c->bytes <= limit && orth_search_key(s, c) < key && is_asked(s, q, c) && !is_left_out(q, i) &&
+            count_blocks(s, c) <= MAX_BLOCKS_AHEAD && find_ahead(s, i) < 0) {
             key = orth_search_key(s, c);
             next = i;
         }
@@ -323,7 +327,7 @@ static orth_status plan_with_others(orth_ctx *ctx, orth_search *s, const orth_se
 static orth_status plan_next(orth_ctx *ctx, orth_search *s, const orth_search_question *q, double limit, int64_t i, int32_t plans_left)
 {
     if (find_ahead(s, i) < 0) {
-        const int32_t most = ORTH_MIN(s->num_threads, plans_left);
+        const int32_t most = count_blocks(s, &s->space.list[i]) > MAX_BLOCKS_AHEAD ? 1 : ORTH_MIN(s->num_threads, plans_left);
         orth_status st = plan_with_others(ctx, s, q, limit, i, most);
         if (st == ORTH_ERR_NOMEM && most > 1) {
             orth_ctx_clear_error(ctx);
