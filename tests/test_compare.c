@@ -76,37 +76,38 @@ TEST(every_row_of_a_comparison_is_the_plan_of_that_run_and_the_fastest_is_named)
     test_ctx_free(ctx);
 }
 
-TEST(a_combination_that_a_rule_refuses_has_a_row_with_the_rule)
+/* The table of one word on a cluster; until the next call. */
+static const char *table_of(orth_ctx *ctx, const char *word, const char *cluster)
 {
-    static const char *const words[] = {"parallel.tp=[4, 3]"};
-    orth_ctx *ctx = test_ctx(1);
+    static char kept[8192];
     orth_config base;
     char *text;
     load(ctx, &base, NULL, NULL, NULL);
-    CHECK_OK(ctx, orth_compare(ctx, &base, "a100-80gb", words, 1, false, &text));
-    if (!strstr(text, "3            refused: tp=3 does not divide heads=4") || !strstr(text, "fastest that fits: parallel.tp=4 ("))
-        fail_msg("%s", text);
-    orth_mem_free(ctx, text);
-    CHECK_OK(ctx, orth_compare(ctx, &base, "a100-80gb-32", words, 1, false, &text));
-    if (!strstr(text, "refused: the layout has 24 ranks (parallel.dp * tp * pp * cp), --cluster has 32 devices"))
-        fail_msg("%s", text);
+    CHECK_OK(ctx, orth_compare(ctx, &base, cluster, &word, 1, false, &text));
+    snprintf(kept, sizeof kept, "%s", text);
     orth_mem_free(ctx, text);
     orth_config_release(ctx, &base);
+    return kept;
+}
+
+TEST(a_combination_that_a_rule_refuses_has_a_row_with_the_rule)
+{
+    orth_ctx *ctx = test_ctx(1);
+    const char *text = table_of(ctx, "parallel.tp=[4, 3]", "a100-80gb");
+    if (!strstr(text, "3            refused: tp=3 does not divide heads=4") || !strstr(text, "fastest that fits: parallel.tp=4 ("))
+        fail_msg("%s", text);
+    text = table_of(ctx, "parallel.tp=[4, 3]", "a100-80gb-32");
+    if (!strstr(text, "refused: the layout has 24 ranks (parallel.dp * tp * pp * cp), --cluster has 32 devices"))
+        fail_msg("%s", text);
     test_ctx_free(ctx);
 }
 
 TEST(a_comparison_of_what_rules_refuse_names_no_memory)
 {
-    static const char *const words[] = {"parallel.tp=[3, 5]"};
     orth_ctx *ctx = test_ctx(1);
-    orth_config base;
-    char *text;
-    load(ctx, &base, NULL, NULL, NULL);
-    CHECK_OK(ctx, orth_compare(ctx, &base, "a100-80gb", words, 1, false, &text));
+    const char *text = table_of(ctx, "parallel.tp=[3, 5]", "a100-80gb");
     if (!strstr(text, "all are refused") || strstr(text, "none fits"))
         fail_msg("%s", text);
-    orth_mem_free(ctx, text);
-    orth_config_release(ctx, &base);
     test_ctx_free(ctx);
 }
 

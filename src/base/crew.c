@@ -32,13 +32,7 @@ static orth_status member_init(orth_ctx *ctx, member *m)
         return ctx->error.code;
     }
     m->failed = -1;
-    m->ctx.rank = ctx->rank;
-    m->ctx.isa = ctx->isa;
-    m->ctx.log = ctx->log;
-    m->ctx.faults = ctx->faults;
-    m->ctx.spaces = ctx->spaces;
-    m->ctx.stop = ctx->stop;
-    m->ctx.stop_user = ctx->stop_user;
+    orth_ctx_work_for(&m->ctx, ctx);
     return ORTH_OK;
 }
 

@@ -44,6 +44,18 @@ void orth_ctx_destroy(orth_ctx *ctx)
     ctx->pool = NULL;
 }
 
+void orth_ctx_work_for(orth_ctx *ctx, const orth_ctx *from)
+{
+    ctx->rank = from->rank;
+    ctx->isa = from->isa;
+    ctx->log = from->log;
+    ctx->faults = from->faults;
+    ctx->spaces = from->spaces;
+    ctx->progress = from->progress;
+    ctx->stop = from->stop;
+    ctx->stop_user = from->stop_user;
+}
+
 orth_status orth_ctx_use_threads(orth_ctx *ctx, int num_threads)
 {
     orth_pool *pool = NULL;

@@ -85,6 +85,8 @@ typedef struct orth_ctx {
  * the error and needs no destroy. Logs go to standard error at INFO until changed. */
 orth_status orth_ctx_init(orth_ctx *ctx, int num_threads);
 void orth_ctx_destroy(orth_ctx *ctx);
+/* For a thread that works for the rank of `from` with a ctx of its own: what that one was told from outside. Pool, error and heap stay those of *ctx. */
+void orth_ctx_work_for(orth_ctx *ctx, const orth_ctx *from);
 /* Another pool of num_threads in place of the present one, which stays if that fails. */
 orth_status orth_ctx_use_threads(orth_ctx *ctx, int num_threads);
 

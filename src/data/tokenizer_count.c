@@ -185,12 +185,7 @@ static orth_status start_workers(orth_ctx *ctx, orth_word_counter *c)
         return ORTH_ERR_NOMEM;
     for (int i = 0; i < c->num_workers; i++) {
         worker *w = &c->workers[i];
-        w->ctx.rank = ctx->rank;
-        w->ctx.log = ctx->log;
-        w->ctx.faults = ctx->faults;
-        w->ctx.progress = ctx->progress;
-        w->ctx.stop = ctx->stop;
-        w->ctx.stop_user = ctx->stop_user;
+        orth_ctx_work_for(&w->ctx, ctx);
         w->status = table_init(&w->ctx, &w->table, 1 << 16);
     }
     return ORTH_OK;

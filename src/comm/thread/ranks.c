@@ -58,14 +58,9 @@ static void *rank_main(void *p)
     if (has_ctx) {
         if (tw->s->num_ranks * threads > tw->s->num_cores)
             orth_pool_share_cores(r->ctx.pool);
+        orth_ctx_work_for(&r->ctx, tw->parent);
         r->ctx.rank = r->world.rank;
-        r->ctx.isa = tw->parent->isa;
-        r->ctx.log = tw->parent->log;
-        r->ctx.faults = tw->parent->faults;
-        r->ctx.spaces = tw->parent->spaces;
         r->ctx.progress = &tw->s->ranks[r->world.rank].progress;
-        r->ctx.stop = tw->parent->stop;
-        r->ctx.stop_user = tw->parent->stop_user;
         r->status = tw->fn(&r->ctx, &r->world, tw->arg);
     }
     r->primary = r->status != ORTH_OK && !r->world.derived;
