@@ -422,7 +422,8 @@ static orth_status fill(orth_ctx *ctx, orth_tokenizer *tok, const trainer *t, co
     }
     orth_bytes_free(ctx, &content);
     ORTH_TRY(status);
-    memcpy(tok->merges, t->merges, (size_t)t->num_merges * sizeof *t->merges);
+    if (t->num_merges > 0) // a text without a pair leaves no list to copy
+        memcpy(tok->merges, t->merges, (size_t)t->num_merges * sizeof *t->merges);
     tok->num_merges = t->num_merges;
     tok->added[tok->num_added++] = (int32_t)t->num_tokens;
     return orth_tokenizer_put(ctx, tok, t->num_tokens, eos, strlen(eos),
