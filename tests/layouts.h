@@ -105,8 +105,8 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
         layout_say(out, n, ", chunks of %d", (int)c->ffn_chunk_rows);
     static const char *const tiers[] = {"device", "host", "file"};
     if (c->offload.optimizer)
-        layout_say(out, n, ", optimizer in %s in pieces of %d, weights in %s, gradients in %s", tiers[c->offload.optimizer],
-                   (int)c->offload.sub_group, tiers[c->offload.params], tiers[c->offload.gradients]);
+        layout_say(out, n, ", %g of the optimizer in %s in pieces of %d, weights in %s, gradients in %s", 1 - c->offload.stays,
+                   tiers[c->offload.optimizer], (int)c->offload.sub_group, tiers[c->offload.params], tiers[c->offload.gradients]);
     if (c->offload.activations)
         layout_say(out, n, ", activations from %d bytes on in %s", (int)c->offload.min_bytes, tiers[c->offload.activations]);
     layout_say(out, n, "%s%s%s", l->owner ? ", owner" : "", l->whole_layers ? ", by layers" : "", c->keep_packed ? ", packed weights" : "");
@@ -268,6 +268,8 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         if (c.offload.optimizer) {
             c.offload.params = (orth_tier)ORTH_MAX(test_rand_int(seed, 2007, -1, ORTH_TIER_FILE), 0);
             c.offload.gradients = (orth_tier)ORTH_MAX(test_rand_int(seed, 2008, -1, ORTH_TIER_FILE), 0);
+            if (!c.offload.params && !c.offload.gradients)
+                c.offload.stays = 0.25 * test_rand_int(seed, 2020, 0, 4);
         }
         c.offload.sub_group = pieces[test_rand_int(seed, 2004, 0, 2)];
         static const int32_t least[] = {1, 1, 500, 2000};

@@ -336,10 +336,14 @@ TEST(keys_that_change_nothing_in_the_plan_are_named)
         {"'optimizer.freeze=[layers.0.*]' 'optimizer.lr_factors=[layers.0.*=0.5,embed.*=0.5]'",
          "optimizer.lr_factors: 'layers.0.*=0.5' has no effect: all parameters that it matches are frozen"},
         {"'optimizer.freeze=[embed.*]' 'optimizer.weight_decay_factors=[embed.*=0]'", "optimizer.weight_decay_factors: 'embed.*=0' has no effect"},
+        {"memory.offload_optimizer=host optimizer.name=sgd optimizer.momentum=0", "command line: memory.offload_optimizer=host has no effect on memory: this "
+                                                                                  "optimizer keeps no state, and no masters"},
+        {"memory.offload_optimizer=file memory.offload_ratio=0", "memory.offload_optimizer=file has no effect on memory: memory.offload_ratio leaves no"},
         {"optimizer.name=sgd optimizer.momentum=0 precision.moments=bf16", "precision.moments=bf16 has no effect: optimizer.name=sgd with optimizer.momentum=0"},
     };
     static const char *const fine[] = {MOVES "memory.offload_min_bytes=1KiB", "memory.recompute=ops memory.recompute_ops=[norm]", "memory.recompute=full",
-                                       "'optimizer.freeze=[layers.0.*]' optimizer.lr_factors=layers.*=0.5"};
+                                       "'optimizer.freeze=[layers.0.*]' optimizer.lr_factors=layers.*=0.5", "memory.offload_optimizer=host memory.offload_ratio=0.5",
+                                       "optimizer.name=sgd optimizer.momentum=0 memory.offload_optimizer=host precision.compute=bf16"};
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(cases); i++)
         RUN(r, 0, cases[i].text, "plan run.yaml %s", cases[i].words);

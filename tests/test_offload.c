@@ -33,13 +33,15 @@ TEST(a_run_with_offload_writes_the_checkpoints_of_one_without_byte_for_byte)
         "optimizer.name=sgd precision.compute=bf16", "precision.compute=bf16 parallel.dp=2 parallel.zero=2 train.global_batch=4",
         "train.eval_every=1 train.eval_batches=2 memory.recompute=full", "parallel.pp=2 parallel.pipeline=pipedream train.clip_norm=0 model.tied=false",
         "optimizer.name=sgd optimizer.momentum=0", "optimizer.name=sgd optimizer.momentum=0 precision.compute=bf16 parallel.dp=2 parallel.zero=1 train.global_batch=4",
+        "precision.compute=bf16 train.eval_every=1 train.eval_batches=2", "precision.compute=bf16 parallel.dp=2 parallel.zero=2 parallel.pp=2 train.global_batch=4",
     };
     static const char *const tiers[] = {
         "host memory.offload_sub_group=1024 memory.offload_params=host memory.offload_gradients=host",
         "file memory.offload_sub_group=5000 memory.offload_gradients=file", "file memory.offload_params=file",
         "host memory.offload_params=file", "host memory.offload_gradients=host memory.offload_params=file",
         "host memory.offload_params=file memory.offload_gradients=file", "host memory.offload_gradients=host",
-        "file", "file memory.offload_sub_group=1024 memory.offload_params=host"};
+        "file", "file memory.offload_sub_group=1024 memory.offload_params=host",
+        "host memory.offload_ratio=0.5 memory.offload_sub_group=1024", "file memory.offload_ratio=0.4"};
     _Static_assert(ORTH_COUNT(tiers) == ORTH_COUNT(flavours), "one for each");
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(flavours); i++)
@@ -215,6 +217,9 @@ TEST(limits_of_the_spaces_are_kept_apart)
     RUN(r, 2, "memory.offload_params=host needs memory.offload_optimizer=host or file, not none", "plan run.yaml memory.offload_params=host");
     RUN(r, 2, "memory.offload_gradients=file needs memory.offload_optimizer=host or file, not none",
         "plan run.yaml memory.offload_gradients=file");
+    RUN(r, 2, "memory.offload_ratio=0.5 needs memory.offload_params=none and memory.offload_gradients=none",
+        "plan run.yaml memory.offload_optimizer=host memory.offload_gradients=host memory.offload_ratio=0.5");
+    RUN(r, 0, "memory.offload_ratio=0.5 has no effect: memory.offload_optimizer=none", "plan run.yaml memory.offload_ratio=0.5");
     RUN(r, 2, "memory.offload_params=host does not go with parallel.pipeline=pipedream",
         "plan run.yaml memory.offload_optimizer=host memory.offload_params=host parallel.pp=2 parallel.pipeline=pipedream");
     run_end(r);

@@ -82,6 +82,66 @@ TEST(pieces_that_are_mixed_up_are_refused)
     test_ctx_free(ctx);
 }
 
+/* The state of about the share that was asked for is the host's, spread over the parameters; the host's updates are in its queue, all begun before
+ * the device's, which wait for none of them. */
+TEST(the_device_updates_what_stays_while_the_host_updates_the_rest)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int quarter = 0; quarter <= 4; quarter++) {
+        orth_compiled c;
+        compile_with(ctx, 8, ORTH_RECOMPUTE_NONE, (orth_offload){.optimizer = ORTH_TIER_HOST, .stays = 0.25 * quarter, .sub_group = 2000}, &c);
+        orth_program *p = &c.program;
+        CHECK_OK(ctx, check_all(ctx, p));
+        int64_t updated[2] = {0};
+        int32_t last_of_host = -1, first_of_device = p->num_instrs;
+        for (int32_t i = 0; i < p->num_instrs; i++) {
+            orth_instr *n = &p->instrs[i];
+            if (n->op != ORTH_OP_adamw)
+                continue;
+            const bool host = p->queues[n->queue].kind == ORTH_QUEUE_HOST;
+            assert_true(host || n->queue == 0);
+            updated[host] += orth_instr_updates(p, n).count;
+            if (host)
+                last_of_host = i;
+            else
+                first_of_device = ORTH_MIN(first_of_device, i);
+            for (int k = 0; !host && k < n->num_waits; k++)
+                assert_true(p->queues[n->waits[k].queue].kind != ORTH_QUEUE_HOST);
+            if (host && n->num_waits > 0) {
+                const int32_t num = n->num_waits;
+                n->num_waits = 0;
+                CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "no event says that", check_all(ctx, p));
+                n->num_waits = num;
+            }
+        }
+        assert_true(last_of_host < first_of_device);
+        const double stays = (double)updated[0] / (double)(updated[0] + updated[1]);
+        assert_true(stays > 0.25 * quarter - 0.1 && stays < 0.25 * quarter + 0.1);
+        assert_true((quarter > 0 || updated[0] == 0) && (quarter < 4 || updated[1] == 0));
+        orth_compiled_release(&c);
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(what_is_not_in_its_memory_is_not_for_the_host)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_compiled c;
+    compile(ctx, ORTH_TIER_HOST, &c);
+    orth_program *p = &c.program;
+    orth_instr *update = find(p, UPDATE, 0);
+    const int32_t host = update->queue;
+    int32_t i = 0;
+    while (orth_op_family_of(p->instrs[i].op) != ORTH_OPS_PRODUCT)
+        i++;
+    p->instrs[i].queue = host;
+    CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "is nothing that the host computes in its own memory", check_all(ctx, p));
+    p->instrs[i].queue = 0;
+    CHECK_OK(ctx, check_all(ctx, p));
+    orth_compiled_release(&c);
+    test_ctx_free(ctx);
+}
+
 static void compile_8bit(orth_ctx *ctx, int layers, orth_tier tier, int64_t sub_group, orth_compiled *out)
 {
     compile_types(ctx, layers, ORTH_RECOMPUTE_NONE, (orth_offload){.optimizer = tier, .sub_group = sub_group},
@@ -440,6 +500,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_that_are_mixed_up_are_refused),
+        cmocka_unit_test(the_device_updates_what_stays_while_the_host_updates_the_rest),
+        cmocka_unit_test(what_is_not_in_its_memory_is_not_for_the_host),
         cmocka_unit_test(pieces_of_moments_in_8_bits_are_whole_rows_with_their_scales),
         cmocka_unit_test(a_step_has_a_bounded_number_of_pieces_whatever_their_size_is_to_be),
         cmocka_unit_test(the_next_piece_comes_beside_the_update_of_this_one),

@@ -107,6 +107,7 @@ TEST(programs_of_every_schedule_have_the_bubble_of_its_formula)
 typedef struct {
     const orth_partition *partition;
     int num_ranks, num_slowed;  /* slowed: steps that take longer where calls share one link */
+    int num_beside;             /* steps that are shorter where the host has cores beside the device's */
     orth_rank_time *times;
     int64_t **clocks;      /* [num_ranks] with room for any program here */
     orth_rates *rates;
@@ -147,7 +148,14 @@ static orth_status time_programs(orth_ctx *ctx, void *user, const orth_rank_sour
     const orth_timing on_one_link = {.seconds = orth_seconds_by_rates, .user = t->rates, .load = whole_link};
     ORTH_TRY(orth_simulate_step(ctx, source, &on_one_link, t->times, NULL));
     const double shared = t->times[0].step_s;
+    const orth_timing beside = {.seconds = orth_seconds_by_rates, .user = t->rates, .host_is_beside = true};
+    ORTH_TRY(orth_simulate_step(ctx, source, &beside, t->times, t->clocks));
+    const double shorter = t->times[0].step_s;
+    for (int r = 0; r < source->num_ranks; r++)
+        assert_true(fabs(t->times[r].compute_s + t->times[r].comm_s + t->times[r].move_s + t->times[r].wait_s - shorter) < 1e-9 * (1 + shorter));
     ORTH_TRY(orth_simulate_step(ctx, source, &timing, t->times, t->clocks));
+    assert_true(shorter <= t->times[0].step_s * (1 + 1e-12));
+    t->num_beside += shorter < t->times[0].step_s * (1 - 1e-9);
     assert_true(shared >= t->times[0].step_s * (1 - 1e-12));
     t->num_slowed += shared > t->times[0].step_s;
     for (int r = 0; r < source->num_ranks; r++) {
@@ -162,12 +170,13 @@ static orth_status time_programs(orth_ctx *ctx, void *user, const orth_rank_sour
         int64_t done = 0; /* by the queue of computing */
         for (int32_t i = 0; i < p->num_instrs; i++) {
             assert_true(orth_clock_begin(clock, i) >= done && orth_clock_end(clock, i) >= orth_clock_begin(clock, i));
-            done = p->instrs[i].queue == 0 ? orth_clock_end(clock, i) : done;
+            const bool computes = p->instrs[i].queue == 0 || p->queues[p->instrs[i].queue].kind == ORTH_QUEUE_HOST; /* on the same cores */
+            done = computes ? orth_clock_end(clock, i) : done;
             if (orth_op_is_comm(p->instrs[i].op))
                 continue;
             const double s = orth_seconds_by_rates(t->rates, p, i, 0, r, &groups);
             assert_true(fabs(1e-9 * (double)(orth_clock_end(clock, i) - orth_clock_begin(clock, i)) - s) <= 2e-9);
-            if (p->instrs[i].queue == 0) /* else a copy beside it */
+            if (computes) /* else a copy beside it */
                 compute += s;
         }
         assert_true(fabs(compute - t->times[r].compute_s) < 1e-9 * (1 + compute));
@@ -181,7 +190,7 @@ TEST(simulated_time_is_computing_communication_and_waiting)
 {
     orth_ctx *ctx = test_ctx(1);
     orth_rank_time times[64];
-    int slowed = 0;
+    int slowed = 0, shorter = 0;
     int64_t *clocks[64], *room = calloc(64 * MAX_INSTRS, sizeof *room);
     for (int r = 0; r < 64; r++)
         clocks[r] = room + r * MAX_INSTRS;
@@ -200,8 +209,9 @@ TEST(simulated_time_is_computing_communication_and_waiting)
         }
         orth_partition_release(ctx, &partition);
         slowed += t.num_slowed;
+        shorter += t.num_beside;
     }
-    assert_true(slowed > 0);
+    assert_true(slowed > 0 && shorter > 0);
     free(room);
     test_ctx_free(ctx);
 }

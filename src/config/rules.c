@@ -345,6 +345,10 @@ static orth_status offload_begins_with_the_optimizer(orth_ctx *ctx, const orth_c
         return BREAKS(ctx, c, memory_offload_gradients, memory_offload_optimizer,
                       "memory.offload_gradients=%s needs memory.offload_optimizer=host or file, not none: the optimizer reads them there",
                       orth_option_choice(ORTH_OPT_memory_offload_gradients, (int)c->memory_offload_gradients));
+    if (c->memory_offload_ratio < 1 && (params || c->memory_offload_gradients != ORTH_memory_offload_gradients_none))
+        return BREAKS(ctx, c, memory_offload_ratio, memory_offload_params,
+                      "memory.offload_ratio=%g needs memory.offload_params=none and memory.offload_gradients=none: the device updates the other parameters, "
+                      "with their weights and gradients", c->memory_offload_ratio);
     if (params && strcmp(c->parallel_pipeline, "pipedream") == 0)
         return BREAKS(ctx, c, memory_offload_params, parallel_pipeline,
                       "memory.offload_params=%s does not go with parallel.pipeline=pipedream, which keeps several versions of the weights",
@@ -523,6 +527,7 @@ static const struct {
     bool (*is_idle)(const orth_config *c);
     const char *why;
 } idle[] = {
+    {ORTH_OPT_memory_offload_ratio, optimizer_stays, "memory.offload_optimizer=none"},
     {ORTH_OPT_memory_offload_sub_group, optimizer_stays, "memory.offload_optimizer=none"},
     {ORTH_OPT_memory_offload_min_bytes, activations_stay, "memory.offload_activations=none"},
     {ORTH_OPT_memory_offload_dir, has_no_file, "nothing is offloaded to a file"},

@@ -193,11 +193,12 @@ static double sharers(const orth_layout *l, int64_t from_stage)
     return l->zero < from_stage ? 1 : (double)(l->shard_group ? l->shard_group : l->dp);
 }
 
-/* The host updates what it has at its own rate, beside the rest of the update. */
+/* The host updates what it has at its own rate, and the device beside it what stays, which may be all or nothing of a parameter. */
 static double update_seconds(const layout_bound *x, const stage_sum *s)
 {
-    const double elem = x->o->optimizer != ORTH_TIER_NONE ? x->c->host_update_s : x->c->update_s;
-    return elem * s->elems / sharers(x->l, 1);
+    const bool host = x->o->optimizer != ORTH_TIER_NONE;
+    const double elem = host ? x->c->host_update_s : x->c->update_s;
+    return host && x->o->stays > 0 ? 0 : elem * s->elems / sharers(x->l, 1);
 }
 
 /* ---- copies of what is offloaded ---- */
@@ -234,7 +235,7 @@ static copied copies_of(const layout_bound *x, const stage_sum *s)
     add_copied(&c, o->activations, x->m * s->leaves, x->m * s->leaves);
     add_copied(&c, o->params, x->m * weights_in(x, s), 0);
     add_copied(&c, o->gradients, (x->m - 1) * sums * s->grads, ((x->m - 1) * sums + shard) * s->grads);
-    if (o->optimizer != ORTH_TIER_NONE) { /* gradients come down, weights go up, where both are on the device */
+    if (o->optimizer != ORTH_TIER_NONE && o->stays == 0) { /* gradients come down, weights go up, where both are on the device */
         add_copied(&c, ORTH_TIER_HOST, o->params == ORTH_TIER_NONE ? shard * s->params : 0, o->gradients == ORTH_TIER_NONE ? shard * s->grads : 0);
         c.read += o->optimizer == ORTH_TIER_FILE ? shard * s->optimizer : 0;
         c.written += o->optimizer == ORTH_TIER_FILE ? shard * s->optimizer : 0;

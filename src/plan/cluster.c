@@ -324,7 +324,7 @@ static orth_status open_timing(orth_ctx *ctx, links *x, int num_ranks, orth_timi
     int32_t *kinds = alike ? NULL : ORTH_NEW_ARRAY(ctx, int32_t, num_ranks);
     x->rank = -1;
     x->ranks = ORTH_NEW_ARRAY(ctx, int, num_ranks);
-    *out = (orth_timing){.seconds = seconds, .user = x, .kind_of = kinds};
+    *out = (orth_timing){.seconds = seconds, .user = x, .kind_of = kinds, .host_is_beside = true};
     orth_status s = x->ranks && (kinds || alike) ? ORTH_OK : ORTH_ERR_NOMEM;
     if (s == ORTH_OK && kinds)
         s = find_kinds(ctx, x, num_ranks, kinds);

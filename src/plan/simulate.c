@@ -79,10 +79,18 @@ static orth_status find_groups(simulation *x)
 
 /* ---- programs ---- */
 
-/* A copy beside computing. */
-static bool is_move(const orth_program *p, const orth_instr *n)
+/* A copy beside computing, or what the host computes. */
+static bool is_alone(const orth_program *p, const orth_instr *n)
 {
-    return n->queue > 0 && orth_queue_moves(&p->queues[n->queue]);
+    return n->queue > 0 && orth_queue_is_alone(&p->queues[n->queue]);
+}
+
+/* Whether it takes the rank that long, as all computing does but that of a host beside the device. */
+static bool takes_rank(const simulation *x, const orth_program *p, const orth_instr *n)
+{
+    if (is_alone(p, n))
+        return p->queues[n->queue].kind == ORTH_QUEUE_HOST && !x->timing->host_is_beside;
+    return !orth_op_is_comm(n->op);
 }
 
 static void add_compute(digest *d)
@@ -124,7 +132,7 @@ static orth_status find_loads(simulation *x, int rank, const orth_program *p, di
 {
     bool any = false;
     for (int32_t k = 0; k < d->waits.num_calls; k++)
-        any = any || (d->waits.calls[k].count == 0 && d->waits.calls[k].group != ORTH_WAIT_MOVES && d->waits.calls[k].queue > 0);
+        any = any || (d->waits.calls[k].count == 0 && !orth_wait_is_alone(&d->waits.calls[k]) && d->waits.calls[k].queue > 0);
     if (!any)
         return ORTH_OK;
     d->loads = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_port_load, d->waits.num_calls);
@@ -132,7 +140,7 @@ static orth_status find_loads(simulation *x, int rank, const orth_program *p, di
         return ORTH_ERR_NOMEM;
     for (int32_t k = 0, i = -1, part = 0; k < d->waits.num_calls; k++) {
         const orth_wait_call *c = &d->waits.calls[k];
-        if (c->count > 0 || c->group == ORTH_WAIT_MOVES)
+        if (c->count > 0 || orth_wait_is_alone(c))
             continue;
         part = c->instr == i ? part + 1 : 0;
         i = c->instr;
@@ -155,15 +163,14 @@ static orth_status make_digest(simulation *x, int rank, digest **out)
     ORTH_TRY(orth_wait_list_open(x->ctx, &x->arena, l, p));
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
-        orth_wait_list_add_events(l, p, i);
-        if (is_move(p, n)) {
-            orth_wait_list_add_move(l, p, i, x->timing->seconds(x->timing->user, p, i, 0, rank, &x->groups[rank]));
-            continue;
-        }
+        const bool takes = takes_rank(x, p, n);
+        orth_wait_list_add_events(l, p, i, takes);
         if (!orth_op_is_comm(n->op)) {
             const double s = x->timing->seconds(x->timing->user, p, i, 0, rank, &x->groups[rank]);
-            l->after += s;
-            d->update += n->phase == ORTH_PHASE_UPDATE ? s : 0;
+            if (is_alone(p, n))
+                orth_wait_list_add_alone(l, p, i, takes ? 0 : s);
+            l->after += takes ? s : 0;
+            d->update += takes && n->phase == ORTH_PHASE_UPDATE ? s : 0;
             continue;
         }
         for (int k = 0; k < orth_instr_num_calls(n); k++)
@@ -186,7 +193,7 @@ static void time_computing(simulation *x, int rank, const orth_program *p, diges
     const int32_t end = k < l->num_calls ? orth_wait_list_at(l, k)->instr : of->num_instrs;
     *sum = 0;
     for (int32_t i = k > 0 ? orth_wait_list_at(l, k - 1)->instr : 0; i < end; i++)
-        if (!orth_op_is_comm(p->instrs[i].op) && !is_move(p, &p->instrs[i]))
+        if (takes_rank(x, p, &p->instrs[i]))
             *sum += x->timing->seconds(x->timing->user, p, i, 0, rank, &x->groups[rank]);
 }
 
@@ -197,11 +204,13 @@ static void time_own(simulation *x, int rank, const orth_program *p, digest *d)
     for (int32_t at = 0, done = -1; at < p->num_own; at++) {
         const int32_t i = p->own[at], k = first_call_from(l, i);
         const orth_instr *n = &p->instrs[i];
-        const int num = is_move(p, n) ? 1 : orth_op_is_comm(n->op) ? orth_instr_num_calls(n) : 0;
+        const bool takes = takes_rank(x, p, n);
+        const int num = takes ? 0 : is_alone(p, n) ? 1 : orth_instr_num_calls(n);
+        const int32_t before = k + is_alone(p, n); /* computing is behind the call that stands for it */
         for (int j = 0; j < num; j++)
             orth_wait_list_at(l, k + j)->seconds = x->timing->seconds(x->timing->user, p, i, j, rank, &x->groups[rank]);
-        if (num == 0 && !orth_op_is_comm(n->op) && k != done)
-            time_computing(x, rank, p, d, done = k);
+        if (takes && before != done)
+            time_computing(x, rank, p, d, done = before);
     }
     add_compute(d);
 }
@@ -447,8 +456,8 @@ static orth_status run(simulation *x, bool keep_ends)
     }
     for (int r = 0; r < x->num_ranks; r++) {
         const orth_rank_waits *w = waits_of(x, r);
-        x->times[r] = (orth_rank_time){.step_s = step, .compute_s = x->digests[r]->compute, .comm_s = w->comm_s, .move_s = w->move_s,
-                                       .wait_s = w->wait_s + (step - w->now), .update_s = x->digests[r]->update};
+        x->times[r] = (orth_rank_time){.step_s = step, .compute_s = x->digests[r]->compute + w->host_s, .comm_s = w->comm_s, .move_s = w->move_s,
+                                       .wait_s = w->wait_s + (step - w->now), .update_s = x->digests[r]->update + w->host_s};
         memcpy(x->times[r].comm_by_group, w->comm_by_group, sizeof w->comm_by_group);
     }
     return ORTH_OK;
@@ -469,12 +478,15 @@ static orth_status fill_clock(simulation *x, int rank, int64_t *clock)
         for (; k < l->num_calls && orth_wait_list_at(l, k)->instr == i && orth_wait_list_at(l, k)->count > 0; k++)
             now = w->ends[k];
         double begin = now, end = now;
-        if (!orth_op_is_comm(r.program->instrs[i].op) && !is_move(r.program, &r.program->instrs[i]))
+        const bool takes = takes_rank(x, r.program, &r.program->instrs[i]);
+        if (takes)
             now = end = begin + x->timing->seconds(x->timing->user, r.program, i, 0, rank, &x->groups[rank]);
         for (; k < l->num_calls && orth_wait_list_at(l, k)->instr == i; k++) {
             const orth_wait_call *c = orth_wait_list_at(l, k);
+            if (takes)
+                continue;
             end = w->ends[k];
-            begin = c->group == ORTH_WAIT_MOVES ? end - c->seconds : begin;
+            begin = orth_wait_is_alone(c) ? end - c->seconds : begin;
             now = c->queue == 0 ? end : now;
         }
         orth_clock_set(clock, i, llround(1e9 * begin), llround(1e9 * end));

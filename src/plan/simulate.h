@@ -24,6 +24,7 @@ typedef struct {
     orth_seconds_fn seconds;
     void *user;
     const int32_t *kind_of;  /* [num_ranks] of its device and of its links; NULL: all alike */
+    bool host_is_beside;     /* the host has cores of its own, beside the device; false: they are the same, and compute one thing at a time */
     orth_load_fn load;       /* calls of one device that run at once slow each other down (contention.h); NULL: they do not */
 } orth_timing;
 
@@ -45,7 +46,7 @@ typedef struct {
     double comm_s;   /* held by a call after it has begun: communication that is not hidden */
     double wait_s;   /* held before it began, and after the rank's end: bubble, imbalance */
     double move_s;   /* held by copies between memory spaces */
-    double update_s; /* of compute_s, what the update takes */
+    double update_s; /* of compute_s, what the update takes; of one that the host computes beside the device, what holds the device */
     double comm_by_group[ORTH_NUM_GROUPS];  /* comm_s by whose call it was */
 } orth_rank_time;
 

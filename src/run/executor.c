@@ -175,7 +175,7 @@ orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_
     if (s == ORTH_OK)
         s = executor_number_calls(ctx, e);
     if (s == ORTH_OK)
-        s = executor_open_moves(ctx, e);
+        s = executor_open_beside(ctx, e);
     if (s != ORTH_OK) {
         orth_executor_destroy(ctx, e);
         return s;
@@ -193,7 +193,7 @@ void orth_executor_destroy(orth_ctx *ctx, orth_executor *e)
 {
     if (!e)
         return;
-    executor_close_moves(ctx, e);
+    executor_close_beside(ctx, e);
     for (int s = 0; s < ORTH_NUM_SPACES; s++)
         orth_region_unmap(&e->own[s]);
     orth_mem_free(ctx, e->spaces);

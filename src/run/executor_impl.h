@@ -4,7 +4,7 @@
  *   step.c       the loop over a step: events, then the instruction
  *   shuffle.c    the same in other orders, for tests
  *   calls.c      an instruction as calls of its communicator
- *   moves.c      copies between memory spaces beside the loop
+ *   beside.c     copies between memory spaces, and what the host computes, beside the loop
  *   spaces.c     an instruction in its memory spaces
  *   nonfinite.c  the first result that is no number; instructions in words
  */
@@ -33,7 +33,7 @@ struct orth_executor {
     int32_t *list;             /* instructions of queue q, in order, from first[q] on */
     int32_t first[ORTH_MAX_QUEUES + 1];
     int32_t complete[ORTH_MAX_QUEUES]; /* instructions of each queue that are known to be */
-    struct executor_moves *moves; /* NULL: the program has no queues of copies */
+    struct executor_beside *beside; /* NULL: the program has no queues of copies, nor of the host */
     orth_request *requests;    /* [num_instrs] of the last call of those in other queues than that of computing */
     int64_t *clock, *held;     /* [orth_clock_length], [num_instrs]: see executor.h */
     int64_t now;               /* when the thread went on last */
@@ -51,17 +51,17 @@ orth_status executor_number_calls(orth_ctx *ctx, orth_executor *e);
 /* Makes the calls of instruction i: returns when they are complete or, with `request`, starts them; *request is that of the last. */
 orth_status executor_call(orth_ctx *ctx, orth_executor *e, int32_t i, orth_request *request);
 
-/* ---- moves.c ---- */
+/* ---- beside.c ---- */
 
-bool executor_is_move(const orth_executor *e, int32_t i);
-orth_status executor_open_moves(orth_ctx *ctx, orth_executor *e);
-void executor_close_moves(orth_ctx *ctx, orth_executor *e);
-void executor_begin_moves(orth_executor *e);
-/* Copy i, the next of its queue, may begin as far as computing and communicators are concerned. */
-void executor_post_move(orth_executor *e, int32_t i);
-/* Whether `count` copies of a queue are done, in this step; waits until they are. The first error of any copy. */
-bool executor_move_is_done(const orth_executor *e, int32_t queue, int32_t count);
-orth_status executor_wait_move(orth_ctx *ctx, orth_executor *e, int32_t queue, int32_t count);
+bool executor_is_beside(const orth_executor *e, int32_t i);
+orth_status executor_open_beside(orth_ctx *ctx, orth_executor *e);
+void executor_close_beside(orth_ctx *ctx, orth_executor *e);
+void executor_begin_beside(orth_executor *e);
+/* Instruction i, the next of its queue, may begin as far as computing and communicators are concerned. */
+void executor_post_beside(orth_executor *e, int32_t i);
+/* Whether `count` instructions of a queue are done, in this step; waits until they are. The first error of any. */
+bool executor_beside_is_done(const orth_executor *e, int32_t queue, int32_t count);
+orth_status executor_wait_beside(orth_ctx *ctx, orth_executor *e, int32_t queue, int32_t count);
 
 /* ---- spaces.c ---- */
 
@@ -74,7 +74,9 @@ orth_status executor_move_between(orth_ctx *ctx, const orth_executor *e, const o
 
 /* ---- step.c ---- */
 
-/* Computes, or makes the calls of, instruction i, and returns when it is complete. */
+/* Makes instruction i, a copy, calls or computing, in this thread. */
+orth_status executor_make(orth_ctx *ctx, orth_executor *e, int32_t i);
+/* The same for the loop, which shows it and notes its time. */
 orth_status executor_do(orth_ctx *ctx, orth_executor *e, int32_t i);
 /* Starts the calls of instruction i, which keep its spaces open. */
 orth_status executor_start(orth_ctx *ctx, orth_executor *e, int32_t i);

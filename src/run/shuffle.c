@@ -21,7 +21,7 @@ typedef struct {
 
 static bool is_started(const orth_executor *e, int32_t i)
 {
-    return orth_op_is_comm(e->p->instrs[i].op) || executor_is_move(e, i);
+    return orth_op_is_comm(e->p->instrs[i].op) || executor_is_beside(e, i);
 }
 
 static bool may_begin(const shuffle *s, int32_t q)
@@ -43,8 +43,8 @@ static bool may_tell(const shuffle *s, int32_t q)
         return false;
     const int32_t i = executor_instr_of(e, q, e->complete[q]);
     const orth_instr *n = &e->p->instrs[i];
-    if (executor_is_move(e, i))
-        return executor_move_is_done(e, q, e->complete[q] + 1);
+    if (executor_is_beside(e, i))
+        return executor_beside_is_done(e, q, e->complete[q] + 1);
     return !orth_op_is_comm(n->op) || orth_comm_is_complete(e->comms[n->attr->group], e->requests[i]);
 }
 

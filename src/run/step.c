@@ -3,7 +3,7 @@
  * One thread issues the instructions of all queues in the order of the list, as the host of a GPU does with streams. What is in the
  * queue of computing is complete when the loop goes on. A call in another queue is only started: its communicator makes it beside
  * the loop, those of one queue one after the other. An event is waited for where the first instruction needs it. Copies between
- * spaces are made beside the loop, too (moves.c).
+ * spaces, and what the host computes for its device, are made beside the loop, too (beside.c).
  *
  * So when an instruction is issued, all before it in the queue of computing are complete, and all events that any instruction
  * before it has waited for.
@@ -28,20 +28,23 @@ static void note_held(orth_executor *e, int32_t i)
     e->now = now;
 }
 
-orth_status executor_do(orth_ctx *ctx, orth_executor *e, int32_t i)
+orth_status executor_make(orth_ctx *ctx, orth_executor *e, int32_t i)
 {
     const orth_instr *n = &e->p->instrs[i];
+    if (orth_instr_moves(e->p, n))
+        return executor_move_between(ctx, e, n);
+    ORTH_TRY(executor_enter(ctx, e, i));
+    const orth_status s = orth_op_is_comm(n->op) ? executor_call(ctx, e, i, NULL) : e->kernels[n->op](ctx, &e->calls[i]);
+    executor_leave(e, i);
+    return s;
+}
+
+orth_status executor_do(orth_ctx *ctx, orth_executor *e, int32_t i)
+{
     const int64_t begin = e->now;
     show_instr(ctx, i);
     e->ran[i] = 1;
-    if (orth_instr_moves(e->p, n)) {
-        ORTH_TRY(executor_move_between(ctx, e, n));
-    } else {
-        ORTH_TRY(executor_enter(ctx, e, i));
-        const orth_status s = orth_op_is_comm(n->op) ? executor_call(ctx, e, i, NULL) : e->kernels[n->op](ctx, &e->calls[i]);
-        executor_leave(e, i);
-        ORTH_TRY(s);
-    }
+    ORTH_TRY(executor_make(ctx, e, i));
     note_held(e, i);
     orth_clock_set(e->clock, i, begin, e->now);
     return ORTH_OK;
@@ -52,8 +55,8 @@ orth_status executor_start(orth_ctx *ctx, orth_executor *e, int32_t i)
     const int64_t begin = e->now;
     show_instr(ctx, i);
     e->ran[i] = 1;
-    if (executor_is_move(e, i)) {
-        executor_post_move(e, i);
+    if (executor_is_beside(e, i)) {
+        executor_post_beside(e, i);
         note_held(e, i);
         return ORTH_OK;
     }
@@ -71,10 +74,10 @@ orth_status executor_complete_next(orth_ctx *ctx, orth_executor *e, int32_t q)
 {
     const int32_t i = executor_instr_of(e, q, e->complete[q]);
     show_instr(ctx, i);
-    if (executor_is_move(e, i)) {
-        const orth_status moved = executor_wait_move(ctx, e, q, ++e->complete[q]);
+    if (executor_is_beside(e, i)) {
+        const orth_status made = executor_wait_beside(ctx, e, q, ++e->complete[q]);
         note_held(e, i);
-        return moved;
+        return made;
     }
     const orth_status s = orth_comm_wait(ctx, e->comms[e->p->instrs[i].attr->group], e->requests[i]);
     executor_leave(e, i);
@@ -87,9 +90,9 @@ orth_status executor_complete_next(orth_ctx *ctx, orth_executor *e, int32_t q)
 orth_status executor_issue(orth_ctx *ctx, orth_executor *e, int32_t i)
 {
     const orth_instr *n = &e->p->instrs[i];
-    const bool moves = executor_is_move(e, i);
+    const bool beside = executor_is_beside(e, i);
     for (int k = 0; k < n->num_waits; k++)
-        while (!(moves && orth_queue_moves(&e->p->queues[n->waits[k].queue])) && e->complete[n->waits[k].queue] < n->waits[k].count)
+        while (!(beside && orth_queue_is_alone(&e->p->queues[n->waits[k].queue])) && e->complete[n->waits[k].queue] < n->waits[k].count)
             ORTH_TRY(executor_complete_next(ctx, e, n->waits[k].queue));
     if (n->queue > 0)
         return executor_start(ctx, e, i);
@@ -108,7 +111,7 @@ orth_status executor_finish(orth_ctx *ctx, orth_executor *e)
 
 void executor_begin(orth_executor *e)
 {
-    executor_begin_moves(e);
+    executor_begin_beside(e);
     memset(e->complete, 0, sizeof e->complete);
     memset(e->held, 0, (size_t)e->p->num_instrs * sizeof *e->held);
     e->clock[0] = e->now = orth_clock_ns();

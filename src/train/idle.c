@@ -5,7 +5,7 @@
 
 /* What the training steps of all ranks have. */
 typedef struct {
-    bool makes_again, sends_away;
+    bool makes_again, sends_away, state_leaves;
     size_t largest;               /* bytes of an activation */
 } found;
 
@@ -16,6 +16,7 @@ static void look(const orth_program *p, found *out)
     for (int32_t i = 0; i < p->num_buffers; i++) {
         const orth_buffer *b = &p->buffers[i];
         out->sends_away = out->sends_away || b->of > 0;
+        out->state_leaves = out->state_leaves || (b->cls == ORTH_CLASS_OPTIMIZER && b->bind != ORTH_BIND_NONE && b->space != p->space);
         if (b->cls == ORTH_CLASS_ACTIVATIONS && !b->persistent)
             out->largest = ORTH_MAX(out->largest, b->bytes);
     }
@@ -39,11 +40,21 @@ static void tell(orth_ctx *ctx, const orth_config *cfg, orth_option_id id, int v
     orth_log(ctx, ORTH_LOG_INFO, "config", "%s: %s=%s has no effect: %s", cfg->place[id], orth_option_get(id)->path, orth_option_choice(id, value), why);
 }
 
+static bool only_the_optimizer_leaves(const orth_config *cfg)
+{
+    return cfg->memory_offload_optimizer != ORTH_memory_offload_optimizer_none && cfg->memory_offload_params == ORTH_memory_offload_params_none &&
+           cfg->memory_offload_gradients == ORTH_memory_offload_gradients_none;
+}
+
 static void tell_of_programs(orth_ctx *ctx, const orth_config *cfg, const found *f)
 {
     char why[192];
     if (cfg->memory_recompute != ORTH_memory_recompute_none && cfg->memory_recompute != ORTH_memory_recompute_auto && !f->makes_again)
         tell(ctx, cfg, ORTH_OPT_memory_recompute, (int)cfg->memory_recompute, "the backward reads nothing of what would be made again");
+    if (only_the_optimizer_leaves(cfg) && !f->state_leaves)
+        orth_log(ctx, ORTH_LOG_INFO, "config", "%s: memory.offload_optimizer=%s has no effect on memory: %s", cfg->place[ORTH_OPT_memory_offload_optimizer],
+                 orth_option_choice(ORTH_OPT_memory_offload_optimizer, (int)cfg->memory_offload_optimizer),
+                 cfg->memory_offload_ratio < 1 ? "memory.offload_ratio leaves no parameter to the host" : "this optimizer keeps no state, and no masters");
     if (cfg->memory_offload_activations == ORTH_memory_offload_activations_none || f->sends_away)
         return;
     if (f->largest < (size_t)cfg->memory_offload_min_bytes)

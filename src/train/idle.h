@@ -6,8 +6,8 @@
 #include "config/config.h"
 #include "plan/run_plan.h"
 
-/* Logs each of them, with its place and why: recomputation and offload of activations that change no program of the plan, and factors of
- * parameters that are all frozen. What orth_programs_of and orth_setup_frozen return. */
+/* Logs each of them, with its place and why: recomputation and offload of activations that change no program of the plan, an optimizer of
+ * which nothing leaves, and factors of parameters that are all frozen. What orth_programs_of and orth_setup_frozen return. */
 orth_status orth_tell_idle_in_plan(orth_ctx *ctx, const orth_config *cfg, orth_run_plan *p);
 
 #endif

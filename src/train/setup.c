@@ -242,7 +242,7 @@ TIERS(offload_activations);
 
 static orth_offload setup_offload(const orth_config *cfg)
 {
-    return (orth_offload){.optimizer = (orth_tier)cfg->memory_offload_optimizer, .params = (orth_tier)cfg->memory_offload_params,
+    return (orth_offload){.optimizer = (orth_tier)cfg->memory_offload_optimizer, .stays = 1 - cfg->memory_offload_ratio, .params = (orth_tier)cfg->memory_offload_params,
                           .gradients = (orth_tier)cfg->memory_offload_gradients, .sub_group = cfg->memory_offload_sub_group,
                           .activations = (orth_tier)cfg->memory_offload_activations, .min_bytes = cfg->memory_offload_min_bytes};
 }

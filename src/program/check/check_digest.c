@@ -80,9 +80,9 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
     ORTH_TRY(orth_wait_list_open(k->ctx, &k->arena, &d->waits, p));
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
-        orth_wait_list_add_events(&d->waits, p, i);
-        if (n->queue > 0 && orth_queue_moves(&p->queues[n->queue]))
-            orth_wait_list_add_move(&d->waits, p, i, 0);
+        orth_wait_list_add_events(&d->waits, p, i, false);
+        if (n->queue > 0 && orth_queue_is_alone(&p->queues[n->queue]))
+            orth_wait_list_add_alone(&d->waits, p, i, 0);
         for (int c = 0; c < orth_instr_num_calls(n); c++) {
             events[d->num_events++] = event_of(p, last, i, c, g->size[n->attr->group]);
             orth_wait_list_add_call(&d->waits, p, i, 0);

@@ -37,6 +37,17 @@ static bool moves_by(const orth_program *p, const orth_instr *n, orth_queue_kind
            (file || (kind == ORTH_QUEUE_COPY_IN) == (p->buffers[n->out[0].buffer].space == p->space));
 }
 
+/* Nothing that only the host has addresses of is elsewhere. */
+static bool is_of_host(const orth_program *p, const orth_instr *n)
+{
+    bool near = !orth_op_is_comm(n->op) && n->op != ORTH_OP_copy;
+    for (int k = 0; k < orth_instr_num_operands(n); k++) {
+        const int32_t b = orth_instr_operand(n, k)->buffer;
+        near = near && (b < 0 || p->buffers[b].space == ORTH_SPACE_HOST);
+    }
+    return near;
+}
+
 static orth_status check_queue(const proof *s, int32_t i)
 {
     const orth_instr *n = &s->p->instrs[i];
@@ -50,7 +61,9 @@ static orth_status check_queue(const proof *s, int32_t i)
                   (q->kind == ORTH_QUEUE_RECV) != orth_op_receives(n->op) ||
                   (q->kind != ORTH_QUEUE_COLLECTIVE && q->peer != n->attr->peer)))
         return refuse(s, i, "does not belong into that queue", n->queue);
-    if (orth_queue_moves(q) && !moves_by(s->p, n, q->kind))
+    if (q->kind == ORTH_QUEUE_HOST && !is_of_host(s->p, n))
+        return refuse(s, i, "is nothing that the host computes in its own memory", n->queue);
+    if (q->kind >= ORTH_QUEUE_COPY_IN && q->kind <= ORTH_QUEUE_FILE && !moves_by(s->p, n, q->kind))
         return refuse(s, i, "is no copy that belongs into that queue", n->queue);
     return ORTH_OK;
 }

@@ -23,10 +23,10 @@ typedef struct {
 /* What a rank waits for. */
 typedef struct {
     int32_t channel, at;         /* number of the collective, or place of the message */
-    int32_t peer;                /* position of the other side of a message; -1: a collective; MOVE: none, but until `end` */
+    int32_t peer;                /* position of the other side of a message; -1: a collective; ALONE: none, but until `end` */
     double end;
 } condition;
-#define MOVE (-2)
+#define ALONE (-2)
 
 /* An instruction of another queue that was made and is not known to be complete: by its last call. */
 typedef struct {
@@ -39,8 +39,9 @@ typedef struct {
     bool posted, queued, ended;
     condition on;
     int32_t *made, *complete;    /* [num_queues] instructions of each */
-    double *free_at;             /* [num_queues] end of the last move of each */
-    double move_from;            /* when the next move may begin */
+    double *free_at;             /* [num_queues] end of the last of each that is alone */
+    double alone_from;           /* when the next of these may begin */
+    double host;                 /* seconds that the host computes, and that have not held the rank so far */
     pending **ring;              /* [num_queues][most] */
 } rank_state;
 
@@ -61,7 +62,7 @@ orth_status orth_wait_list_open(orth_ctx *ctx, orth_arena *arena, orth_wait_list
 {
     int64_t num = orth_program_num_calls(p) + p->num_queues;
     for (int32_t i = 0; i < p->num_instrs; i++)
-        num += p->instrs[i].num_waits + (p->instrs[i].op == ORTH_OP_copy);
+        num += p->instrs[i].num_waits + (p->num_queues > 0 && orth_queue_is_alone(&p->queues[p->instrs[i].queue]));
     *l = (orth_wait_list){.num_queues = p->num_queues, .calls = ORTH_ARENA_ARRAY(ctx, arena, orth_wait_call, num + 1)};
     return l->calls ? ORTH_OK : ORTH_ERR_NOMEM;
 }
@@ -73,22 +74,26 @@ static void add(orth_wait_list *l, orth_wait_call c)
     l->calls[l->num_calls++] = c;
 }
 
+static uint8_t group_of(const orth_queue *q)
+{
+    return q->kind == ORTH_QUEUE_HOST ? ORTH_WAIT_HOST : orth_queue_is_alone(q) ? ORTH_WAIT_COPIES : (uint8_t)q->group;
+}
+
 /* Nothing that is known already; what is in the queue of computing is complete when the list has come past it. */
-static void add_event(orth_wait_list *l, const orth_program *p, int32_t i, int32_t queue, int32_t count)
+static void add_event(orth_wait_list *l, const orth_program *p, int32_t i, int32_t queue, int32_t count, bool holds)
 {
     if (queue == 0 || count <= l->complete[queue])
         return;
-    const bool moves = orth_queue_moves(&p->queues[queue]), of_move = moves && i < p->num_instrs && orth_queue_moves(&p->queues[p->instrs[i].queue]);
-    if (!of_move)
+    const bool of_alone = !holds && orth_queue_is_alone(&p->queues[queue]) && orth_queue_is_alone(&p->queues[p->instrs[i].queue]);
+    if (!of_alone)
         l->complete[queue] = count;
-    add(l, (orth_wait_call){.instr = i, .queue = queue, .count = count, .of_move = of_move,
-                            .group = moves ? ORTH_WAIT_MOVES : (uint8_t)p->queues[queue].group});
+    add(l, (orth_wait_call){.instr = i, .queue = queue, .count = count, .of_alone = of_alone, .group = group_of(&p->queues[queue])});
 }
 
-void orth_wait_list_add_events(orth_wait_list *l, const orth_program *p, int32_t i)
+void orth_wait_list_add_events(orth_wait_list *l, const orth_program *p, int32_t i, bool holds)
 {
     for (int32_t k = 0; k < p->instrs[i].num_waits; k++)
-        add_event(l, p, i, p->instrs[i].waits[k].queue, p->instrs[i].waits[k].count);
+        add_event(l, p, i, p->instrs[i].waits[k].queue, p->instrs[i].waits[k].count, holds);
 }
 
 static void note_made(orth_wait_list *l, int32_t queue)
@@ -97,11 +102,11 @@ static void note_made(orth_wait_list *l, int32_t queue)
     l->most[queue] = ORTH_MAX(l->most[queue], l->made[queue] - l->complete[queue]);
 }
 
-void orth_wait_list_add_move(orth_wait_list *l, const orth_program *p, int32_t i, double seconds)
+void orth_wait_list_add_alone(orth_wait_list *l, const orth_program *p, int32_t i, double seconds)
 {
     note_made(l, p->instrs[i].queue);
     add(l, (orth_wait_call){.seconds = seconds, .instr = i, .queue = p->instrs[i].queue, .op = (uint8_t)p->instrs[i].op,
-                            .group = ORTH_WAIT_MOVES});
+                            .group = group_of(&p->queues[p->instrs[i].queue])});
 }
 
 void orth_wait_list_add_call(orth_wait_list *l, const orth_program *p, int32_t i, double seconds)
@@ -120,7 +125,7 @@ void orth_wait_list_add_call(orth_wait_list *l, const orth_program *p, int32_t i
 void orth_wait_list_close(orth_wait_list *l, const orth_program *p)
 {
     for (int32_t q = 1; q < l->num_queues; q++)
-        add_event(l, p, p->num_instrs, q, l->made[q]);
+        add_event(l, p, p->num_instrs, q, l->made[q], true);
 }
 
 /* ---- room ---- */
@@ -235,7 +240,7 @@ static orth_status make_room(orth_ctx *ctx, orth_arena *arena, orth_waits *w, co
 
 static void move_condition(const orth_waits *w, int rank, const orth_waits *from, condition *on)
 {
-    if (on->peer != MOVE)
+    if (on->peer != ALONE)
         on->channel = w->instances->of[rank][from->instances->list[on->channel].group];
 }
 
@@ -320,18 +325,19 @@ static condition post_collective(orth_waits *w, int rank, int32_t id, const orth
     return (condition){id, at, -1, 0};
 }
 
-static condition post_move(rank_state *r, const orth_wait_call *e)
+static condition post_alone(rank_state *r, const orth_wait_call *e)
 {
     double *free_at = &r->free_at[e->queue];
-    *free_at = fmax(fmax(*free_at, r->move_from), r->so_far.now) + e->seconds;
-    r->move_from = 0;
-    return (condition){.channel = -1, .peer = MOVE, .end = *free_at};
+    r->host += e->group == ORTH_WAIT_HOST ? e->seconds : 0;
+    *free_at = fmax(fmax(*free_at, r->alone_from), r->so_far.now) + e->seconds;
+    r->alone_from = 0;
+    return (condition){.channel = -1, .peer = ALONE, .end = *free_at};
 }
 
 /* Whether the call has all it takes; then when it began and ended. */
 static bool complete(const orth_waits *w, const condition *on, double *begin, double *end)
 {
-    if (on->peer == MOVE) {
+    if (on->peer == ALONE) {
         *begin = 0;
         *end = on->end;
         return true;
@@ -359,8 +365,11 @@ static bool hold(const orth_waits *w, rank_state *r, const condition *on, int32_
     const double until = fmax(*end, t->now);
     begin = fmin(fmax(begin, t->now), until);
     t->wait_s += begin - t->now;
-    if (group == ORTH_WAIT_MOVES) {
-        t->move_s += until - begin;
+    if (group >= ORTH_NUM_GROUPS) { /* copies and the host wait for each other: it is copies as far as the host has no more to do */
+        const double host = fmin(until - begin, r->host);
+        r->host -= host;
+        t->host_s += host;
+        t->move_s += until - begin - host;
     } else {
         t->comm_s += until - begin;
         t->comm_by_group[group] += until - begin;
@@ -374,7 +383,7 @@ static void post(orth_waits *w, int rank, const orth_wait_list *l, int32_t call)
     const orth_wait_call *e = orth_wait_list_at(l, call), *last = call > 0 ? orth_wait_list_at(l, call - 1) : NULL;
     rank_state *r = &w->ranks[rank];
     const int32_t q = e->queue;
-    r->on = e->group == ORTH_WAIT_MOVES  ? post_move(r, e)
+    r->on = orth_wait_is_alone(e)         ? post_alone(r, e)
             : orth_op_is_message(e->op) ? post_message(w, rank, w->instances->of[rank][e->group], e)
                                         : post_collective(w, rank, w->instances->of[rank][e->group], e);
     if (q <= 0)
@@ -390,10 +399,10 @@ static bool pass(const orth_waits *w, rank_state *r, const orth_wait_list *l, in
     const orth_wait_call *e = orth_wait_list_at(l, at);
     const int32_t q = e->queue;
     double end;
-    if (e->of_move) {
+    if (e->of_alone) {
         const int32_t last = r->made[q] - 1, from = ORTH_MAX(r->made[q] - l->most[q], 0), want = e->count - 1;
         if (want >= from && want <= last)
-            r->move_from = fmax(r->move_from, r->ring[q][want % l->most[q]].on.end);
+            r->alone_from = fmax(r->alone_from, r->ring[q][want % l->most[q]].on.end);
         return true;
     }
     if (e->count == 0)

@@ -6,25 +6,26 @@
  * A rank makes its calls in order, and computes between them. A call is posted when its rank comes to it. A collective begins when
  * all members have posted it and the one before it in its communicator has ended, a message when both sides have posted it; either
  * takes the longest of the times that its sides say. A call in the queue of computing holds its rank until it is complete. One in
- * another queue goes on beside it, and an event holds the rank until the calls are complete that it names. A move, a copy between
- * spaces in a queue of its own, takes no other rank: it begins when the rank has come to it, the move before it in its queue
- * has ended, and those of other queues that it waits for, which do not hold the rank. That is how the executor works
- * (run/step.c, run/moves.c). Who does not care for times has them all zero.
+ * another queue goes on beside it, and an event holds the rank until the calls are complete that it names. A copy between
+ * spaces, or what the host computes, in a queue of its own, takes no other rank: it is alone. It begins when the rank has come to it, the one
+ * before it in its queue has ended, and those of other such queues that it waits for, which do not hold the rank. That is how the executor
+ * works (run/step.c, run/beside.c). Who does not care for times has them all zero.
  */
 #ifndef ORTH_PROGRAM_WAITS_H
 #define ORTH_PROGRAM_WAITS_H
 
 #include "program/check/rank_instances.h"
 
-/* The group of moves. */
-#define ORTH_WAIT_MOVES ORTH_NUM_GROUPS
+/* The groups of what takes no other rank: copies, and what the host computes. */
+#define ORTH_WAIT_COPIES ORTH_NUM_GROUPS
+#define ORTH_WAIT_HOST (ORTH_NUM_GROUPS + 1)
 
-/* A call, a move, or an event. */
+/* A call, what is alone, or an event. */
 typedef struct {
     double before;   /* seconds of computing since the one before */
     double seconds;  /* of the call */
     int32_t instr;   /* of the call; that waits for the event, num_instrs at the end of the step */
-    bool of_move;    /* event: a move waits for a move; the rank does not */
+    bool of_alone;   /* event: of what is alone, for what is alone; the rank does not wait */
     int32_t peer;
     int32_t queue;   /* of the call, or of those waited for; -1: the program has no queues yet, nobody waits for the call */
     int32_t count;   /* event: so many instructions of the queue are complete; 0: a call */
@@ -44,6 +45,11 @@ typedef struct {
     int32_t made[ORTH_MAX_QUEUES], complete[ORTH_MAX_QUEUES], most[ORTH_MAX_QUEUES];
 } orth_wait_list;
 
+static inline bool orth_wait_is_alone(const orth_wait_call *c)
+{
+    return c->group >= ORTH_NUM_GROUPS;
+}
+
 static inline orth_wait_call *orth_wait_list_at(const orth_wait_list *l, int32_t k)
 {
     return l->tail && k >= l->tail_from ? &l->tail[k - l->tail_from] : &l->calls[k];
@@ -51,10 +57,10 @@ static inline orth_wait_call *orth_wait_list_at(const orth_wait_list *l, int32_t
 
 /* An empty list with room for the calls and events of p, in the arena. ORTH_ERR_NOMEM. */
 orth_status orth_wait_list_open(orth_ctx *ctx, orth_arena *arena, orth_wait_list *l, const orth_program *p);
-/* The events that instruction i waits for; one call of it; all that is under way at the end. The first to be added after computing
- * takes over `after` as its `before`. Of a program without queues there are no moves. */
-void orth_wait_list_add_events(orth_wait_list *l, const orth_program *p, int32_t i);
-void orth_wait_list_add_move(orth_wait_list *l, const orth_program *p, int32_t i, double seconds);
+/* The events that instruction i waits for (holds: the rank waits, even if i is alone); one call of it; all that is under way at the end. The first to be added after computing
+ * takes over `after` as its `before`. Of a program without queues nothing is alone. */
+void orth_wait_list_add_events(orth_wait_list *l, const orth_program *p, int32_t i, bool holds);
+void orth_wait_list_add_alone(orth_wait_list *l, const orth_program *p, int32_t i, double seconds);
 void orth_wait_list_add_call(orth_wait_list *l, const orth_program *p, int32_t i, double seconds);
 void orth_wait_list_close(orth_wait_list *l, const orth_program *p);
 
@@ -64,7 +70,7 @@ typedef struct {
     int32_t held_by;         /* the call that it waits, or waited last, for; -1: none */
     double now;              /* and when */
     double comm_s, wait_s;   /* held by calls that had begun, and by those that had not */
-    double move_s;           /* held by moves */
+    double move_s, host_s;   /* held by copies, and by what the host computes, which copies may wait for */
     double comm_by_group[ORTH_NUM_GROUPS]; /* comm_s by whose call it was */
     double *ends;            /* [num_calls] when it went on after each; when the last call of an instruction in another queue was
                               * complete; NULL: not kept */

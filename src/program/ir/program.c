@@ -183,7 +183,7 @@ orth_status orth_program_done(orth_program *p)
 
 void orth_queue_name(const orth_queue *q, char *text, size_t size)
 {
-    static const char *const kinds[] = {"compute", "copy in", "copy out", "file"};
+    static const char *const kinds[] = {"compute", "copy in", "copy out", "file", "host"};
     if (q->kind < ORTH_QUEUE_COLLECTIVE)
         snprintf(text, size, "%s", kinds[q->kind]);
     else if (q->kind == ORTH_QUEUE_COLLECTIVE)

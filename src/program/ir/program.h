@@ -102,6 +102,7 @@ typedef enum {
     ORTH_QUEUE_COMPUTE = 0,
     ORTH_QUEUE_COPY_IN, ORTH_QUEUE_COPY_OUT,    /* to the space of computing, and from it */
     ORTH_QUEUE_FILE,
+    ORTH_QUEUE_HOST,                            /* computing in the host's memory: updates of what is offloaded */
     ORTH_QUEUE_COLLECTIVE,                      /* of a group */
     ORTH_QUEUE_SEND,                            /* of a group, to a peer: a slow one holds up no other */
     ORTH_QUEUE_RECV,                            /* of a group, from a peer */
@@ -257,9 +258,11 @@ static inline size_t orth_buffer_begin(const orth_program *p, const orth_buffer 
     return b->offset + (b->persistent ? 0 : p->transient_offset[b->space]);
 }
 
-static inline bool orth_queue_moves(const orth_queue *q)
+/* Whether it goes on by itself: it copies, or the host computes. No other rank takes part, and who starts an instruction of it does not wait
+ * for those of other such queues. */
+static inline bool orth_queue_is_alone(const orth_queue *q)
 {
-    return q->kind >= ORTH_QUEUE_COPY_IN && q->kind <= ORTH_QUEUE_FILE;
+    return q->kind >= ORTH_QUEUE_COPY_IN && q->kind <= ORTH_QUEUE_HOST;
 }
 /* Whether it copies, and between which buffers. */
 static inline bool orth_instr_copies(const orth_program *p, const orth_instr *n, const orth_buffer **from, const orth_buffer **to)

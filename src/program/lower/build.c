@@ -218,13 +218,15 @@ static void make_params(orth_builder *b)
     }
 }
 
-/* What ZeRO gathers in one bucket, for each use or after the update, lies in the order of the registry: a run of it is one call. */
-static void chain_params(orth_builder *b, const orth_bucket *bucket, bool gathered)
+/* What ZeRO gathers in one bucket, for each use or after the update by the device or by the host, lies in the order of the registry: a run of
+ * it is one call. */
+static void chain_params(orth_builder *b, const orth_bucket *bucket, bool gathered, bool leaves)
 {
     int32_t *chain = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int32_t, b->spec->num_params), n = 0;
     b->p->failed = b->p->failed || !chain;
     for (int64_t i = 0; !b->p->failed && i < b->spec->num_params; i++) {
-        if (b->copy[i] >= 0 && orth_build_gathers(b, i, b->p->buffers[b->copy[i]].dtype) == bucket && orth_build_is_gathered(b, i) == gathered)
+        if (b->copy[i] >= 0 && orth_build_gathers(b, i, b->p->buffers[b->copy[i]].dtype) == bucket && orth_build_is_gathered(b, i) == gathered &&
+            (gathered || orth_offload_leaves(b, i) == leaves))
             chain[n++] = b->copy[i];
     }
     if (!b->p->failed)
@@ -234,9 +236,11 @@ static void chain_params(orth_builder *b, const orth_bucket *bucket, bool gather
 void orth_build_params(orth_builder *b)
 {
     make_params(b);
-    for (int gathered = 0; b->shards && gathered < 2; gathered++)
-        for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
-            chain_params(b, &b->gathers[k], gathered);
+    for (int k = 0; b->shards && k < ORTH_COUNT(b->gathers); k++) {
+        chain_params(b, &b->gathers[k], true, false);
+        chain_params(b, &b->gathers[k], false, false);
+        chain_params(b, &b->gathers[k], false, true);
+    }
 }
 
 /* What it has for each micro-batch, or layer. */

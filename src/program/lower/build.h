@@ -82,6 +82,7 @@ typedef struct {
     orth_operand step;
     orth_operand far[ORTH_PIECE_OPERANDS], near[ORTH_PIECE_OPERANDS];
     int32_t call[ORTH_PIECE_OPERANDS];  /* copies under way; -1 */
+    int32_t update;                     /* under way */
     int num, copy;                      /* operands; which of them is only written */
 } orth_piece;
 
@@ -89,6 +90,7 @@ typedef struct {
     int32_t room[ORTH_PIECE_OPERANDS][2]; /* staging buffers by turns; -1: not made yet */
     int32_t step;                         /* 1 + buffer of the step's values in the host's memory; 0: not made yet */
     int32_t num;                          /* pieces so far */
+    bool *leaves;                         /* [num_params] whose state is elsewhere; NULL: none */
     orth_piece waiting, leaving;          /* is copied near; was updated last */
 } orth_offloading;
 
@@ -311,6 +313,8 @@ void orth_build_loss(orth_builder *b, bool computes);
 
 /* Nothing is made yet; how large pieces are. */
 void orth_offload_begin(orth_builder *b);
+/* Whether the state of parameter `index` is elsewhere, and its update the host's. */
+bool orth_offload_leaves(const orth_builder *b, int64_t index);
 /* A buffer of optimizer state is kept where the spec says. */
 void orth_offload_put(orth_builder *b, int32_t buffer);
 /* The step's values in the host's memory. */

@@ -64,6 +64,7 @@ static inline orth_space orth_tier_space(orth_tier t)
 }
 typedef struct {
     orth_tier optimizer;             /* moments, and masters beside copies */
+    double stays;                    /* about this share of them does, by elements of whole parameters; 0 to 1 */
     orth_tier params;                /* what kernels read of parameters; evaluation, too */
     orth_tier gradients;             /* sums of gradients that last until the update */
     int64_t sub_group;               /* elements of a parameter that are updated at once, where they are elsewhere */

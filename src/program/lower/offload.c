@@ -2,15 +2,18 @@
  *
  *     copy out   g 0 | g 1          | g 2          |            g: the gradient comes down
  *     file       s 0 | s 1          | s 2   s 0    |            s: the state comes up, and goes back (file only)
- *     compute        | update 0     | update 1     | ...
+ *     host           | update 0     | update 1     | ...
  *     copy in                       | w 0          | w 1        w: the weight that kernels read goes back
+ *     compute      updates of what stays on the device (memory.offload_ratio)
  *
  * The optimizer works on buffers of the host's memory, piece by piece: DeepSpeed's sub-groups. Where elements of a row share a scale
- * (moments in 8 bits), a piece is whole rows with their scales. What a piece needs is copied while the piece before it is updated.
+ * (moments in 8 bits), a piece is whole rows with their scales. What a piece needs is copied while the piece before it is updated. The host
+ * updates in a queue of its own, so the device goes on with what it has to do meanwhile.
  * Every operand that is elsewhere has two staging buffers, which pieces take by turns; who waits for whom follows from them
  * (passes/order.h). A master that kernels read, too, stays with the other weights, and is copied down with its gradient.
  *
- * Source: Ren et al., "ZeRO-Offload", arXiv:2101.06840; Rajbhandari et al., "ZeRO-Infinity", arXiv:2104.07857.
+ * Source: Ren et al., "ZeRO-Offload", arXiv:2101.06840; Rajbhandari et al., "ZeRO-Infinity", arXiv:2104.07857. A part that stays on the device:
+ * "ZeRO-Offload++: Twin-Flow" of DeepSpeed, 2023.
  */
 #include "kernels/signature.h"
 #include "program/lower/build.h"
@@ -24,6 +27,20 @@ static int64_t largest_shard(const orth_builder *b, int64_t index)
     return most;
 }
 
+/* Whole parameters: each leaves where that brings the share of those so far nearer to what is asked for. So the share is about the same in
+ * any run of parameters, such as ZeRO deals out to a rank. */
+static void choose_leaving(orth_builder *b)
+{
+    const double share = 1 - b->spec->offload.stays;
+    double seen = 0, left = 0;
+    for (int64_t i = 0; i < b->spec->num_params; i++) {
+        const double elems = orth_build_trains(b, i) ? (double)orth_build_elems(b, i) : 0;
+        seen += elems;
+        b->offload.leaves[i] = left + elems / 2 <= share * seen;
+        left += b->offload.leaves[i] ? elems : 0;
+    }
+}
+
 void orth_offload_begin(orth_builder *b)
 {
     const orth_offload *o = &b->spec->offload;
@@ -31,19 +48,28 @@ void orth_offload_begin(orth_builder *b)
     memset(b->offload.room, -1, sizeof b->offload.room);
     if (o->optimizer == ORTH_TIER_NONE)
         return;
+    b->offload.leaves = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, bool, b->spec->num_params);
+    b->p->failed = b->p->failed || !b->offload.leaves;
     int64_t all = 0;
     bool rows = false;
     for (int64_t i = 0; i < b->spec->num_params; i++) {
         all += b->held[i] ? largest_shard(b, i) : 0;
         rows = rows || (b->held[i] && b->spec->params[i].moments_8bit);
     }
+    if (!b->p->failed)
+        choose_leaving(b);
     const int64_t least = orth_div_up(all, ORTH_MAX_PIECES - 1);
     b->p->piece_elems = ORTH_MAX(ORTH_MAX(o->sub_group, 1), rows ? 2 * least : least); /* the whole rows that fit are more than half */
 }
 
+bool orth_offload_leaves(const orth_builder *b, int64_t index)
+{
+    return b->offload.leaves && b->offload.leaves[index];
+}
+
 void orth_offload_put(orth_builder *b, int32_t buffer)
 {
-    if (!b->p->failed && b->spec->offload.optimizer != ORTH_TIER_NONE)
+    if (!b->p->failed && orth_offload_leaves(b, b->p->buffers[buffer].index))
         b->p->buffers[buffer].space = orth_tier_space(b->spec->offload.optimizer);
 }
 
@@ -126,7 +152,7 @@ void orth_offload_finish(orth_builder *b)
     if (x->num == 0 || b->p->failed)
         return;
     const orth_operand in[] = {x->near[0], x->step};
-    orth_build_emit(b, x->op, &x->attr, 2, in, x->num - 1, x->near + 1);
+    x->update = orth_build_start(b, x->op, &x->attr, 2, in, x->num - 1, x->near + 1);
     for (int k = 0; k < x->num; k++)
         orth_build_until_here(b, x->call[k]);
     for (int k = 0; k < before->num; k++)
@@ -135,6 +161,7 @@ void orth_offload_finish(orth_builder *b)
         x->call[k] = is_moved(x, k) && k > 0 ? start_copy(b, &x->near[k], &x->far[k]) : -1;
     for (int k = 0; k < x->num; k++)
         orth_build_until_here(b, x->call[k]);
+    orth_build_until_here(b, x->update);
     *before = *x;
     x->num = 0;
 }

@@ -228,7 +228,7 @@ static void update_param(orth_builder *b, int64_t index, orth_operand step)
         op = update_8bit(b, index, &attr, in, out);
         num_out = ORTH_COUNT(out);
     }
-    if (b->spec->offload.optimizer == ORTH_TIER_NONE) {
+    if (!orth_offload_leaves(b, index)) {
         orth_build_emit(b, op, &attr, 2, in, num_out, out);
         return;
     }
@@ -260,26 +260,46 @@ static void gather_updated(orth_builder *b, int64_t index)
         gather_param(b, index, gather->over);
 }
 
-/* What is updated already is gathered while the rest is updated. With offload the update of a parameter ends when that of the
- * next has begun. */
-static void update_params(orth_builder *b, orth_operand step)
+/* What the host updates. Its update of a parameter ends when that of the next has begun; what is updated is gathered from then on, but
+ * where the device updates, too, behind that: a gather that waits for the host would hold it up. */
+static void update_by_host(orth_builder *b, orth_operand step, bool gather)
 {
-    const bool offload = b->spec->offload.optimizer != ORTH_TIER_NONE;
+    const orth_operand here = orth_offload_step(b, step);
     int64_t before = -1;
-    if (offload)
-        step = orth_offload_step(b, step);
     for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
-        if (!orth_build_trains(b, i))
+        if (!orth_build_trains(b, i) || !orth_offload_leaves(b, i))
             continue;
-        update_param(b, i, step);
-        const int64_t updated = offload ? before : i;
-        if (updated >= 0)
-            gather_updated(b, updated);
+        update_param(b, i, here);
+        if (gather && before >= 0)
+            gather_updated(b, before);
         before = i;
     }
     orth_offload_finish(b);
-    if (offload && before >= 0 && !b->p->failed)
+    if (gather && before >= 0 && !b->p->failed)
         gather_updated(b, before);
+}
+
+/* What is updated already is gathered while the rest is updated. */
+static void update_params(orth_builder *b, orth_operand step)
+{
+    bool stay = false, leave = false;
+    for (int64_t i = 0; i < b->spec->num_params; i++) {
+        stay = stay || (orth_build_trains(b, i) && !orth_offload_leaves(b, i));
+        leave = leave || (orth_build_trains(b, i) && orth_offload_leaves(b, i));
+    }
+    if (leave)
+        update_by_host(b, step, !stay);
+    for (int64_t i = 0; stay && i < b->spec->num_params && !b->p->failed; i++) {
+        if (!orth_build_trains(b, i) || orth_offload_leaves(b, i))
+            continue;
+        update_param(b, i, step);
+        gather_updated(b, i);
+    }
+    for (int k = 0; stay && leave && k < ORTH_COUNT(b->gathers); k++) /* parameters of a bucket ascend */
+        orth_bucket_emit(b, &b->gathers[k]);
+    for (int64_t i = 0; stay && leave && i < b->spec->num_params && !b->p->failed; i++)
+        if (orth_build_trains(b, i) && orth_offload_leaves(b, i))
+            gather_updated(b, i);
     for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
         orth_bucket_emit(b, &b->gathers[k]);
 }

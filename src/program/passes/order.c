@@ -30,6 +30,8 @@ static orth_queue queue_of(const orth_program *p, const orth_instr *n)
     const orth_buffer *from, *to;
     if (orth_instr_copies(p, n, &from, &to))
         return (orth_queue){.kind = orth_instr_moves_file(p, n) ? ORTH_QUEUE_FILE : to->space == p->space ? ORTH_QUEUE_COPY_IN : ORTH_QUEUE_COPY_OUT};
+    if (!orth_op_is_comm(n->op))
+        return (orth_queue){.kind = ORTH_QUEUE_HOST};
     const orth_queue_kind kind = orth_op_sends(n->op) ? ORTH_QUEUE_SEND
                                  : orth_op_receives(n->op) ? ORTH_QUEUE_RECV
                                                          : ORTH_QUEUE_COLLECTIVE;
