@@ -53,18 +53,19 @@ static void random_run(orth_ctx *ctx, orth_config *cfg, draws *d, char text[1024
     const int64_t pipeline = DRAW(d, 0, 0, 1, 2, 3, 4, 5), family = DRAW(d, 0, 1), fast = DRAW(d, 0, 1);
     const int64_t chunks = pipeline == 3 ? DRAW(d, 2, 3) : pipeline == 4 ? 2 : 1, micro = DRAW(d, 1, 2, 4), many = DRAW(d, 1, 2, 4, 8);
     const int64_t optimizer = DRAW(d, 0, 0, 1, 2), params = optimizer ? DRAW(d, 0, 1, 2) : 0, gradients = optimizer ? DRAW(d, 0, 1, 2) : 0;
+    const int64_t quarters = optimizer && !params && !gradients ? DRAW(d, 4, 4, 3, 2, 1, 0) : 4;
     const bool codes = test_rand_int(d->seed + 1, d->at, 0, 2) == 0;
     snprintf(text, 1024,
              "model: {family: %s, layers: %d, hidden: %d, heads: %d, vocab: %d, max_seq: 512, tied: %s}\ndata: {seq_len: %d}\n"
              "train: {global_batch: %d, micro_batch: %d, clip_norm: %d}\nparallel: {dp: %d, tp: %d, pp: %d, cp: %d, cp_kind: %s, zero: %d, "
              "shard_group: %d, sequence_parallel: %s, pipeline: %s, virtual_stages: %d}\nprecision: {compute: %s, moments: %s}\nnumerics: {mode: %s}\n"
              "memory: {recompute: %s, offload_activations: %s, offload_optimizer: %s, offload_params: %s, offload_gradients: %s, "
-             "packed_weights: %s}\n",
+             "offload_ratio: %g, packed_weights: %s}\n",
              family ? "llama" : "gpt2", (int)DRAW(d, 4, 8, 13), (int)DRAW(d, 128, 512, 1024), (int)DRAW(d, 4, 8), (int)DRAW(d, 256, 4096, 32000),
              DRAW(d, 0, 1) ? "true" : "false", (int)DRAW(d, 256, 512), (int)(dp * micro * many), (int)micro, (int)DRAW(d, 0, 1), (int)dp, (int)tp,
              (int)pp, (int)cp, kinds[DRAW(d, 0, 1, 2)], (int)zero, zero && dp == 4 ? (int)DRAW(d, 0, 0, 2) : 0, tp > 1 && DRAW(d, 0, 1) ? "true" : "false",
              pipelines[pipeline], (int)(pp == 1 ? 1 : chunks), DRAW(d, 0, 1) ? "bf16" : "fp32", codes ? "8bit" : "fp32", fast ? "fast" : "reproducible",
-             recompute[DRAW(d, 0, 0, 1, 2)], tiers[DRAW(d, 0, 0, 1, 2)], tiers[optimizer], tiers[params], tiers[gradients],
+             recompute[DRAW(d, 0, 0, 1, 2)], tiers[DRAW(d, 0, 0, 1, 2)], tiers[optimizer], tiers[params], tiers[gradients], 0.25 * (double)quarters,
              DRAW(d, 0, 0, 0, 1) ? "true" : "false");
     CHECK_OK(ctx, orth_config_init(ctx, cfg));
     CHECK_OK(ctx, orth_config_parse(ctx, cfg, "run.yaml", text, strlen(text)));

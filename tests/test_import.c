@@ -419,6 +419,8 @@ TEST(a_number_of_recomputed_layers_counts_with_full_recomputation)
         {ORTH_TOOL_megatron, "--optimizer-cpu-offload --optimizer-offload-fraction 0.5", 1, "optimizer_offload_fraction is memory.offload_ratio=0.5"},
         {ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": 0.3}}}", 1,
          "ratio is memory.offload_ratio=0.3"},
+        {ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": 0.3}, \"offload_param\": {\"device\": \"cpu\"}}}", 1,
+         "ratio is not used: weights or gradients leave"},
     };
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(cases); i++) {

@@ -338,7 +338,7 @@ TEST(keys_that_change_nothing_in_the_plan_are_named)
         {"'optimizer.freeze=[embed.*]' 'optimizer.weight_decay_factors=[embed.*=0]'", "optimizer.weight_decay_factors: 'embed.*=0' has no effect"},
         {"memory.offload_optimizer=host optimizer.name=sgd optimizer.momentum=0", "command line: memory.offload_optimizer=host has no effect on memory: this "
                                                                                   "optimizer keeps no state, and no masters"},
-        {"memory.offload_optimizer=file memory.offload_ratio=0", "memory.offload_optimizer=file has no effect on memory: memory.offload_ratio leaves no"},
+        {"memory.offload_optimizer=file memory.offload_ratio=0", "memory.offload_optimizer=file has no effect on memory: memory.offload_ratio lets no parameter leave"},
         {"optimizer.name=sgd optimizer.momentum=0 precision.moments=bf16", "precision.moments=bf16 has no effect: optimizer.name=sgd with optimizer.momentum=0"},
     };
     static const char *const fine[] = {MOVES "memory.offload_min_bytes=1KiB", "memory.recompute=ops memory.recompute_ops=[norm]", "memory.recompute=full",

@@ -302,7 +302,7 @@ static const rule_case cases[] = {
      "global_batch, or more dp ranks)", large_batch},
     {"dp=256 with shares of the batch that are not equal powers of two: each rank exchanges the gradients of its 6 layers with "
      "each other, and dp x dp x layers may be at most 131072", many_uneven},
-    {"dp=100 with shares of the batch that are not equal powers of two: a rank can exchange its gradients with 88 others at most "
+    {"dp=100 with shares of the batch that are not equal powers of two: a rank can exchange its gradients with 87 others at most "
      "(numerics.mode=fast allows other equal shares)", uneven_without_queues},
     {"global_batch=2101248 sequences of 8 parts each (numerics.parts, seq_len=1024): a step sums up at most 16777216 of "
      "them", leaves},

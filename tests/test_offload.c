@@ -220,6 +220,9 @@ TEST(limits_of_the_spaces_are_kept_apart)
     RUN(r, 2, "memory.offload_ratio=0.5 needs memory.offload_params=none and memory.offload_gradients=none",
         "plan run.yaml memory.offload_optimizer=host memory.offload_gradients=host memory.offload_ratio=0.5");
     RUN(r, 0, "memory.offload_ratio=0.5 has no effect: memory.offload_optimizer=none", "plan run.yaml memory.offload_ratio=0.5");
+    RUN(r, 0, "  memory.offload_ratio=1\n", "plan run.yaml memory.offload_optimizer=host memory.offload_ratio=0.5 memory.limit_device=100KiB --ladder");
+    RUN(r, 0, " memory.offload_gradients=host memory.offload_ratio=1\n",
+        "plan run.yaml memory.offload_optimizer=host memory.offload_ratio=0.5 memory.limit_device=100KiB --ladder");
     RUN(r, 2, "memory.offload_params=host does not go with parallel.pipeline=pipedream",
         "plan run.yaml memory.offload_optimizer=host memory.offload_params=host parallel.pp=2 parallel.pipeline=pipedream");
     run_end(r);

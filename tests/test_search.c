@@ -304,6 +304,8 @@ TEST(what_is_offloaded_is_searched_where_no_word_of_the_command_line_says_it)
                  {"memory.offload_activations", "host", "", "on the host", 1u << 8 | 1u << 9 | 1u << 11 | 1u << 15},
                  {"memory.offload_gradients", "none", "", "optimizer + weights + activations on the host", 1u << 0 | 1u << 1 | 1u << 5 | 1u << 8 | 1u << 9 | 1u << 13},
                  {"memory.offload_optimizer", "none", "", "activations on the host", 1u << 0 | 1u << 8},
+                 {"memory.offload_ratio", "0.5", "", "optimizer + activations on the host", 1u << 0 | 1u << 1 | 1u << 8 | 1u << 9},
+                 {"memory.offload_activations", "none", "memory: {offload_ratio: 0.5}\n", "optimizer + gradients + weights on the host", 1u << 0 | 1u << 1 | 1u << 3 | 1u << 7},
                  {"memory.offload_params", "file", "memory: {offload_optimizer: file}\n", "gradients + activations on the host, optimizer + weights in a file", 1u << 7 | 1u << 15},
                  {"memory.offload_activations", "none", "precision: {moments: 8bit}\n", "optimizer + gradients + weights on the host", 1u << 0 | 1u << 1 | 1u << 3 | 1u << 7}};
     static const char model[] = "model: {preset: llama-tiny, max_seq: 128}\ndata: {seq_len: 128}\ntrain: {global_batch: 8}\n";

@@ -73,7 +73,7 @@ bool orth_layout_uneven_ranks_are_few(const judge *j)
                 MAX_UNEVEN);
 }
 
-#define OTHER_QUEUES (3 * ORTH_NUM_GROUPS + 4)   /* calls of each group, both ways; computing, copies both ways, files */
+#define OTHER_QUEUES (3 * ORTH_NUM_GROUPS + 5)   /* calls of each group, both ways; computing, copies both ways, files, the host */
 
 /* A rank has a queue to each of the others, and in a ring one from each, too. */
 bool orth_layout_uneven_ranks_have_queues(const judge *j)

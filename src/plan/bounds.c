@@ -373,14 +373,15 @@ static double stage_bytes(const layout_bound *x, int64_t stage)
     return states + fmax(s.at_once, fmax(kept + (l->virtual_stages == 1 && o->activations == ORTH_TIER_NONE ? with_kept * grads : 0), alone * grads));
 }
 
-/* State that ranks of a stage have in the memory of their hosts; gradients only where the update reads them. */
+/* State that ranks of a stage have in the memory of their hosts; gradients only where the update reads them. Of an optimizer of which a part
+ * stays on the device it may be none. */
 static double stage_host_bytes(const layout_bound *x, int64_t stage)
 {
     const orth_layout *l = x->l;
     const orth_offload *o = x->o;
     const stage_sum s = stage_of(x, stage);
     const double each = (o->params == ORTH_TIER_HOST ? s.params / sharers(l, 3) : 0) + (o->gradients == ORTH_TIER_HOST ? s.grads / sharers(l, 1) : 0) +
-                        (o->optimizer == ORTH_TIER_HOST ? s.optimizer / sharers(l, 1) : 0);
+                        (o->optimizer == ORTH_TIER_HOST && o->stays == 0 ? s.optimizer / sharers(l, 1) : 0);
     return each * (double)(l->tp * l->cp * l->dp);
 }
 

@@ -69,9 +69,11 @@ static void *worker_main(void *arg)
         }
         const bool broken = m->error.code != ORTH_OK;
         pthread_mutex_unlock(&m->mutex);
+        x->ctx.frozen = true;
         const int64_t begin = orth_clock_ns();
         const orth_status s = broken ? ORTH_OK : executor_make(&x->ctx, e, i);
         orth_clock_set(e->clock, i, begin, orth_clock_ns());
+        x->ctx.frozen = false;
         pthread_mutex_lock(&m->mutex);
         note_error(m, x, s);
         m->done[x->queue]++;
@@ -90,6 +92,7 @@ static orth_status start_worker(orth_ctx *ctx, orth_executor *e, int32_t queue)
     if (orth_ctx_init(&x->ctx, threads) != ORTH_OK)
         return ORTH_FAIL(ctx, x->ctx.error.code, "%s", x->ctx.error.message);
     e->beside->num++;
+    orth_pool_share_cores(x->ctx.pool); /* with those of the rank */
     x->ctx.rank = ctx->rank;
     x->ctx.isa = ctx->isa;
     x->ctx.faults = ctx->faults;

@@ -124,7 +124,7 @@ static orth_status find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, 
     executor_begin(e);
     for (int32_t i = 0; i < e->p->num_instrs; i++) {
         const orth_instr *n = &e->p->instrs[i];
-        for (int k = 0; k < n->num_in; k++)
+        for (int k = 0; k < n->num_in && n->phase != ORTH_PHASE_UPDATE; k++) /* there it may be at work on them beside the loop */
             if (is_bad_parameter(ctx, e, &n->in[k])) {
                 say(e, i, "the parameter ", &n->in[k], where, size);
                 return ORTH_OK;

@@ -35,6 +35,11 @@ orth_option_id orth_away_key(orth_away a)
     return classes[a].key;
 }
 
+bool orth_candidate_splits_update(const orth_candidate *c)
+{
+    return c->away[ORTH_AWAY_GRADIENTS] == ORTH_TIER_NONE && c->away[ORTH_AWAY_PARAMS] == ORTH_TIER_NONE;
+}
+
 void orth_candidate_put(const orth_candidate *c, orth_config *cfg)
 {
     cfg->parallel_tp = c->tp;
@@ -52,6 +57,8 @@ void orth_candidate_put(const orth_candidate *c, orth_config *cfg)
     cfg->memory_offload_gradients = (orth_option_memory_offload_gradients)c->away[ORTH_AWAY_GRADIENTS];
     cfg->memory_offload_params = (orth_option_memory_offload_params)c->away[ORTH_AWAY_PARAMS];
     cfg->memory_offload_activations = (orth_option_memory_offload_activations)c->away[ORTH_AWAY_ACTIVATIONS];
+    if (!orth_candidate_splits_update(c))
+        cfg->memory_offload_ratio = 1;
     if (orth_search_fixes(cfg, ORTH_OPT_memory_recompute))
         return;
     cfg->memory_recompute = (orth_option_memory_recompute)c->recompute;

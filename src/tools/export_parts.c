@@ -160,6 +160,7 @@ static const char *of_layout(orth_exporter *x, orth_import_part part)
     case ORTH_PART_sharding: return c->parallel_zero > ORTH_parallel_zero_1 ? orth_import_sharding[c->parallel_zero] : NULL; /* else another word */
     case ORTH_PART_recompute_layers: return c->memory_recompute == ORTH_memory_recompute_full ? int_text(x, c->memory_recompute_layers) : NULL;
     case ORTH_PART_split_inputs: return yes_if(c->memory_recompute_split);
+    case ORTH_PART_offload_ratio: return c->memory_offload_optimizer != ORTH_memory_offload_optimizer_none ? real_text(x, c->memory_offload_ratio) : NULL;
     case ORTH_PART_chunks: return chunks && x->out.tool == ORTH_TOOL_nemo ? int_text(x, c->parallel_virtual_stages) : NULL;
     default: return NULL;
     }

@@ -106,6 +106,21 @@ static orth_status set_offload(orth_importer *x)
     return ORTH_OK;
 }
 
+/* What the device updates has its weight and gradient there. */
+static orth_status set_offload_ratio(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_offload_ratio);
+    if (!p)
+        return ORTH_OK;
+    if (x->cfg->memory_offload_optimizer == ORTH_memory_offload_optimizer_none)
+        orth_import_unused(x, p->place, "the optimizer stays");
+    else if (x->cfg->memory_offload_params != ORTH_memory_offload_params_none || x->cfg->memory_offload_gradients != ORTH_memory_offload_gradients_none)
+        orth_import_unused(x, p->place, "weights or gradients leave, and all of the optimizer's state with them");
+    else
+        return orth_import_set(x, p->place, "memory.offload_ratio", p->value);
+    return ORTH_OK;
+}
+
 const orth_import_fp8_words orth_import_fp8[ORTH_precision_products_fp8_delayed + 1] = {[ORTH_precision_products_fp8_tensor] = {"tensorwise", "hybrid"},
                                                  [ORTH_precision_products_fp8_block] = {"blockwise", "e4m3"},
                                                  [ORTH_precision_products_mxfp8] = {"mxfp8", "e4m3"},
@@ -740,7 +755,7 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_reduction, set_amp_o2, set_products, set_offload, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_hybrid, set_mics, set_shards, set_whole,
+        set_precision, set_reduction, set_amp_o2, set_products, set_offload, set_offload_ratio, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_hybrid, set_mics, set_shards, set_whole,
         set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, set_model};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));

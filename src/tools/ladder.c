@@ -75,6 +75,8 @@ static void offer_tier(ladder *x, const bool moves[NUM_OFFLOADED], int tier)
     for (int k = 0; k < NUM_OFFLOADED; k++)
         if (moves[k])
             at += (size_t)snprintf(words + at, sizeof words - at, "%smemory.offload_%s=%s", at ? " " : "", keys[k], tiers[tier]);
+    if (x->cfg->memory_offload_ratio < 1 && tier > 0 && (moves[GRADIENTS] || moves[PARAMS]))
+        snprintf(words + at, sizeof words - at, " memory.offload_ratio=1"); /* with a part of the optimizer they stay */
     for (int i = 0; at > 0 && i < x->num_changes; i++)
         if (strcmp(x->changes[i].words, words) == 0)
             return;
@@ -117,6 +119,8 @@ static void list_offloads(ladder *x, const orth_config *c)
 {
     const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0;
     const bool device = x->where->described || x->rank_limit || c->memory_limit_device > 0;
+    if (c->memory_offload_optimizer != ORTH_memory_offload_optimizer_none && c->memory_offload_ratio < 1)
+        offer(x, KIND_OFFLOAD, "memory.offload_ratio=1");
     for (int tier = device ? 1 : 2; tier <= 2; tier++) {
         offer_offload(x, tier, false, false);
         if (c->memory_offload_optimizer != ORTH_memory_offload_optimizer_none)

@@ -1,6 +1,7 @@
 /* measure.c -- see measure.h. */
 #include "tools/measure.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -220,7 +221,8 @@ static int by_seconds(const void *a, const void *b)
 int orth_measure_shares(const orth_measure *m, orth_measure_share shares[ORTH_MEASURE_MAX_SHARES])
 {
     const orth_program *p = &m->first->compiled.program;
-    const int64_t *held = orth_executor_held(m->first->executor);
+    const int64_t *held = orth_executor_held(m->first->executor), *clock = orth_executor_clock(m->first->executor);
+    double beside = 0; /* seconds that the host computes and that copies wait for */
     int n = 0;
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *in = &p->instrs[i];
@@ -230,11 +232,17 @@ int orth_measure_shares(const orth_measure *m, orth_measure_share shares[ORTH_ME
         if (k == n)
             shares[n++] = (orth_measure_share){.op = in->op, .phase = in->phase};
         orth_cost c = orth_instr_cost(in);
+        const bool host = p->queues[in->queue].kind == ORTH_QUEUE_HOST;
+        const int64_t ns = host ? orth_clock_end(clock, i) - orth_clock_begin(clock, i) : held[i];
+        beside += 1e-9 * (double)(ns - held[i]);
         shares[k].calls++;
-        shares[k].seconds += 1e-9 * (double)held[i];
+        shares[k].seconds += 1e-9 * (double)ns;
         shares[k].flops += c.hardware_flops;
         shares[k].bytes += c.bytes;
     }
+    for (int k = 0; k < n; k++)
+        if (shares[k].op == ORTH_OP_copy && shares[k].phase == ORTH_PHASE_UPDATE)
+            shares[k].seconds -= fmin(fmax(beside, 0), shares[k].seconds);
     qsort(shares, (size_t)n, sizeof *shares, by_seconds);
     return n;
 }

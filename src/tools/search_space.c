@@ -37,6 +37,7 @@ static orth_offload offload_of(const orth_search_space *s, const orth_candidate 
     o.gradients = (orth_tier)c->away[ORTH_AWAY_GRADIENTS];
     o.params = (orth_tier)c->away[ORTH_AWAY_PARAMS];
     o.activations = (orth_tier)c->away[ORTH_AWAY_ACTIVATIONS];
+    o.stays = orth_candidate_splits_update(c) ? o.stays : 0;
     return o;
 }
 
@@ -290,7 +291,8 @@ static bool is_tried(const lister *x, unsigned bits, const int8_t base[ORTH_NUM_
     for (int k = 0; k < ORTH_NUM_AWAY; k++)
         if (is_away_fixed(x, k) && (bits >> k & 1) != (base[k] != ORTH_TIER_NONE))
             return false;
-    if (!optimizer && (gradients || params))
+    const bool splits = x->s->base->memory_offload_ratio < 1 && orth_search_fixes(x->s->base, ORTH_OPT_memory_offload_ratio);
+    if ((!optimizer || splits) && (gradients || params))
         return false;
     return !params || gradients || is_away_fixed(x, ORTH_AWAY_GRADIENTS);
 }

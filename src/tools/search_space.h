@@ -72,7 +72,9 @@ bool orth_search_fixes(const orth_config *cfg, orth_option_id id);
 
 int64_t orth_candidate_ranks(const orth_candidate *c);
 bool orth_candidate_offloads(const orth_candidate *c);
-/* The key of run files that says it. */
+/* Whether a part of the optimizer may stay: no weights and no gradients leave (memory.offload_ratio). */
+bool orth_candidate_splits_update(const orth_candidate *c);
+/* The key of run files that says what of a class leaves. */
 orth_option_id orth_away_key(orth_away a);
 /* Its values into a configuration. */
 void orth_candidate_put(const orth_candidate *c, orth_config *cfg);

@@ -54,7 +54,7 @@ static void tell_of_programs(orth_ctx *ctx, const orth_config *cfg, const found 
     if (only_the_optimizer_leaves(cfg) && !f->state_leaves)
         orth_log(ctx, ORTH_LOG_INFO, "config", "%s: memory.offload_optimizer=%s has no effect on memory: %s", cfg->place[ORTH_OPT_memory_offload_optimizer],
                  orth_option_choice(ORTH_OPT_memory_offload_optimizer, (int)cfg->memory_offload_optimizer),
-                 cfg->memory_offload_ratio < 1 ? "memory.offload_ratio leaves no parameter to the host" : "this optimizer keeps no state, and no masters");
+                 cfg->memory_offload_ratio < 1 ? "memory.offload_ratio lets no parameter leave" : "this optimizer keeps no state, and no masters");
     if (cfg->memory_offload_activations == ORTH_memory_offload_activations_none || f->sends_away)
         return;
     if (f->largest < (size_t)cfg->memory_offload_min_bytes)

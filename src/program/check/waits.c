@@ -41,7 +41,7 @@ typedef struct {
     int32_t *made, *complete;    /* [num_queues] instructions of each */
     double *free_at;             /* [num_queues] end of the last of each that is alone */
     double alone_from;           /* when the next of these may begin */
-    double host;                 /* seconds that the host computes, and that have not held the rank so far */
+    double host;                 /* seconds that the host computes still: neither beside the rank nor holding it so far */
     pending **ring;              /* [num_queues][most] */
 } rank_state;
 
@@ -353,6 +353,12 @@ static bool complete(const orth_waits *w, const condition *on, double *begin, do
     return c->arrived[on->at] == c->n;
 }
 
+static void pass_time(rank_state *r, double seconds)
+{
+    r->so_far.now += seconds;
+    r->host = fmax(0, r->host - seconds);
+}
+
 /* False: the rank must wait for others before the call is complete. *end: of the call, which may be long past. */
 static bool hold(const orth_waits *w, rank_state *r, const condition *on, int32_t call, int group, double *end)
 {
@@ -367,14 +373,13 @@ static bool hold(const orth_waits *w, rank_state *r, const condition *on, int32_
     t->wait_s += begin - t->now;
     if (group >= ORTH_NUM_GROUPS) { /* copies and the host wait for each other: it is copies as far as the host has no more to do */
         const double host = fmin(until - begin, r->host);
-        r->host -= host;
         t->host_s += host;
         t->move_s += until - begin - host;
     } else {
         t->comm_s += until - begin;
         t->comm_by_group[group] += until - begin;
     }
-    t->now = until;
+    pass_time(r, until - t->now);
     return true;
 }
 
@@ -427,7 +432,7 @@ static void advance(orth_waits *w, int rank)
     for (; t->at < until; t->at++) {
         if (!r->posted) {
             const orth_wait_call *e = orth_wait_list_at(l, t->at);
-            t->now += e->before;
+            pass_time(r, e->before);
             if (e->count == 0)
                 post(w, rank, l, t->at);
             r->posted = true;

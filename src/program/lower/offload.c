@@ -28,7 +28,7 @@ static int64_t largest_shard(const orth_builder *b, int64_t index)
 }
 
 /* Whole parameters: each leaves where that brings the share of those so far nearer to what is asked for. So the share is about the same in
- * any run of parameters, such as ZeRO deals out to a rank. */
+ * any run of parameters, such as ZeRO deals out to a rank, if none of them is much of it. */
 static void choose_leaving(orth_builder *b)
 {
     const double share = 1 - b->spec->offload.stays;
