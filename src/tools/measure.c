@@ -223,7 +223,7 @@ int orth_measure_shares(const orth_measure *m, orth_measure_share shares[ORTH_ME
     const orth_program *p = &m->first->compiled.program;
     const int64_t *held = orth_executor_held(m->first->executor), *clock = orth_executor_clock(m->first->executor);
     double beside = 0; /* seconds that the host computes and that copies wait for */
-    int n = 0;
+    int n = 0, copies = -1; /* those of the update */
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *in = &p->instrs[i];
         int k = 0;
@@ -235,14 +235,14 @@ int orth_measure_shares(const orth_measure *m, orth_measure_share shares[ORTH_ME
         const bool host = p->queues[in->queue].kind == ORTH_QUEUE_HOST;
         const int64_t ns = host ? orth_clock_end(clock, i) - orth_clock_begin(clock, i) : held[i];
         beside += 1e-9 * (double)(ns - held[i]);
+        copies = in->phase == ORTH_PHASE_UPDATE && orth_instr_moves(p, in) ? k : copies;
         shares[k].calls++;
         shares[k].seconds += 1e-9 * (double)ns;
         shares[k].flops += c.hardware_flops;
         shares[k].bytes += c.bytes;
     }
-    for (int k = 0; k < n; k++)
-        if (shares[k].op == ORTH_OP_copy && shares[k].phase == ORTH_PHASE_UPDATE)
-            shares[k].seconds -= fmin(fmax(beside, 0), shares[k].seconds);
+    if (copies >= 0)
+        shares[copies].seconds -= fmin(fmax(beside, 0), shares[copies].seconds);
     qsort(shares, (size_t)n, sizeof *shares, by_seconds);
     return n;
 }

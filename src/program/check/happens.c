@@ -40,7 +40,8 @@ static bool moves_by(const orth_program *p, const orth_instr *n, orth_queue_kind
 /* Nothing that only the host has addresses of is elsewhere. */
 static bool is_of_host(const orth_program *p, const orth_instr *n)
 {
-    bool near = !orth_op_is_comm(n->op) && n->op != ORTH_OP_copy;
+    const orth_buffer *from, *to;
+    bool near = !orth_op_is_comm(n->op) && !orth_instr_copies(p, n, &from, &to);
     for (int k = 0; k < orth_instr_num_operands(n); k++) {
         const int32_t b = orth_instr_operand(n, k)->buffer;
         near = near && (b < 0 || p->buffers[b].space == ORTH_SPACE_HOST);
