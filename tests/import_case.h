@@ -39,7 +39,7 @@ static inline void file_fails(orth_ctx *ctx, orth_tool tool, const char *text, c
 }
 
 typedef struct {
-    char text[4096];
+    char text[16384];
 } said;
 
 static inline void keep_line(void *user, int rank, orth_log_level level, const char *component, const char *text)

@@ -1,6 +1,7 @@
 /* test_export.c -- runs written as configurations of DeepSpeed, Accelerate, Megatron-LM and NeMo: they mean the same when they are read again, and
  * what cannot be said there is named. */
 #include "import_case.h"
+#include "tools/import_impl.h"
 
 /* Writes c for the tool; what the log says of keys that were lost. */
 static void write_on_nodes(orth_ctx *ctx, const orth_config *c, orth_tool tool, const char *path, int64_t ranks_of_a_node, said *lost)
@@ -168,6 +169,21 @@ TEST(words_without_which_the_other_program_refuses_its_file_are_written_too)
         {ORTH_TOOL_deepspeed, "precision.compute=fp16", {"\"communication_data_type\": \"fp32\""}, {"grad_accum_dtype"}, NULL},
         {ORTH_TOOL_deepspeed, "precision.compute=fp32", {"optimizer"}, {"data_type"}, NULL},
         {ORTH_TOOL_deepspeed, "schedule.name=wsd", {"optimizer"}, {"scheduler"}, "schedule.name=wsd has no counterpart"},
+        {ORTH_TOOL_deepspeed, "parallel.zero=2", {"\"reduce_bucket_size\": 6553600"}, {"sub_group_size"}, NULL}, /* its own defaults are 5e8 and 1e9 */
+        {ORTH_TOOL_deepspeed, "memory.offload_optimizer=host", {"\"sub_group_size\": 4194304", "\"ratio\": 1"}, {"nvme_path"}, NULL},
+        {ORTH_TOOL_megatron, "parallel.zero=1", {"--ddp-bucket-size 6553600", "--overlap-grad-reduce"}, {"offload"}, NULL},
+        {ORTH_TOOL_deepspeed, "memory.offload_activations=host", {"optimizer"}, {"cpu_checkpointing"}, "memory.offload_activations=host has no counterpart"},
+        {ORTH_TOOL_deepspeed, "memory.recompute=full memory.offload_activations=host", {"\"cpu_checkpointing\": true"}, {NULL}, "memory.recompute=full has no counterpart"},
+        {ORTH_TOOL_accelerate, "parallel.zero=3 memory.offload_optimizer=host memory.offload_params=host memory.offload_gradients=host",
+         {"fsdp_offload_params: true"}, {NULL}, NULL},
+        {ORTH_TOOL_accelerate, "parallel.zero=3 memory.offload_optimizer=host", {"fsdp_offload_params: false"}, {NULL}, "memory.offload_optimizer=host has no counterpart"},
+        {ORTH_TOOL_accelerate, "parallel.zero=0 memory.recompute=full", {"MULTI_GPU"}, {"fsdp_config"}, "memory.recompute=full has no counterpart"},
+        {ORTH_TOOL_nemo, "parallel.zero=1 precision.compute=bf16 precision.grad_reduce=bf16 numerics.mode=fast", {"grad_sync_dtype: \"bf16\""}, {"fsdp_grad"}, NULL},
+        {ORTH_TOOL_nemo, "parallel.zero=3 precision.compute=bf16 precision.grad_reduce=bf16 numerics.mode=fast",
+         {"fsdp_grad_reduce_dtype: \"bf16\""}, {"grad_sync_dtype"}, NULL},
+        {ORTH_TOOL_nemo, "parallel.zero=2 precision.compute=bf16", {"fsdp_grad_reduce_dtype: 32"}, {"grad_sync_dtype"}, NULL},
+        {ORTH_TOOL_nemo, "parallel.zero=0 precision.compute=bf16 precision.grad_reduce=bf16 numerics.mode=fast", {"fused_adam"}, {"grad_sync_dtype"},
+         "precision.grad_reduce=bf16 has no counterpart"},
         {ORTH_TOOL_accelerate, "train.clip_norm=0.5", {"distributed_type"}, {"gradient_clipping"}, "train.clip_norm=0.5 has no counterpart"},
     };
     orth_ctx *ctx = test_ctx(1);
@@ -225,6 +241,172 @@ TEST(groups_of_shards_are_written_in_the_words_of_the_other_program)
     test_ctx_free(ctx);
 }
 
+/* ---- runs that are drawn ---- */
+
+/* Values that a drawn run may have of a key, of which it has one or leaves the key out. */
+static const struct {
+    const char *key, *values[7];
+} drawn[] = {
+    {"model.preset", {"llama3-8b", "gpt2-124m", "qwen3-0.6b"}},
+    {"parallel.dp", {"2", "4", "16"}},
+    {"parallel.tp", {"2", "4"}},
+    {"parallel.pp", {"2", "3"}},
+    {"parallel.cp", {"2"}},
+    {"parallel.cp_kind", {"ring", "all_gather", "all_to_all"}},
+    {"parallel.zero", {"0", "1", "2", "3", "3"}},
+    {"parallel.shard_group", {"0", "2", "4"}},
+    {"parallel.sequence_parallel", {"true", "false"}},
+    {"parallel.keep_whole", {"0", "100000"}},
+    {"parallel.max_reuse_distance", {"0", "1000000"}},
+    {"parallel.max_live", {"0", "1000000000"}},
+    {"parallel.gather_unit", {"layer", "half", "model"}},
+    {"parallel.reshard_after_forward", {"true", "false"}},
+    {"parallel.pipeline", {"1f1b", "interleaved", "gpipe"}},
+    {"parallel.virtual_stages", {"1", "2"}},
+    {"train.micro_batch", {"1", "2"}},
+    {"train.global_batch", {"32", "64", "192"}},
+    {"train.steps", {"50", "1000"}},
+    {"train.clip_norm", {"0", "0.5", "1.0"}},
+    {"train.seed", {"1", "1234"}},
+    {"optimizer.name", {"adamw", "adam", "sgd"}},
+    {"optimizer.lr", {"1e-5", "0.0006", "0.001"}},
+    {"optimizer.betas", {"[0.9, 0.95]", "[0.9, 0.999]", "[0.8, 0.95]"}},
+    {"optimizer.eps", {"1e-8", "1e-6"}},
+    {"optimizer.weight_decay", {"0", "0.01", "0.1"}},
+    {"optimizer.momentum", {"0", "0.9", "0.95"}},
+    {"schedule.name", {"constant", "linear", "cosine", "wsd"}},
+    {"schedule.warmup_steps", {"0", "1", "20"}},
+    {"schedule.min_lr_ratio", {"0", "0.1", "0.5"}},
+    {"schedule.decay_steps", {"auto", "30"}},
+    {"precision.compute", {"fp32", "bf16", "bf16", "fp16"}},
+    {"precision.products", {"same", "fp8_tensor", "fp8_block", "mxfp8", "nvfp4", "fp8_delayed"}},
+    {"precision.amax_history_len", {"1", "1024"}},
+    {"precision.amax_compute_algo", {"max", "most_recent"}},
+    {"precision.fp8_margin", {"0", "1"}},
+    {"precision.master", {"fp32", "bf16"}},
+    {"precision.moments", {"fp32", "bf16", "8bit"}},
+    {"precision.grad_reduce", {"fp32", "bf16", "int8"}},
+    {"precision.loss_scale", {"auto", "none", "static", "dynamic"}},
+    {"precision.loss_scale_start", {"1024", "65536", "1000"}},
+    {"precision.loss_scale_interval", {"500", "2000"}},
+    {"precision.loss_scale_least", {"1", "0.5"}},
+    {"memory.recompute", {"none", "selective", "full", "full", "sqrt", "all"}},
+    {"memory.recompute_method", {"uniform", "block"}},
+    {"memory.recompute_layers", {"1", "4"}},
+    {"memory.recompute_split", {"true", "false"}},
+    {"memory.offload_optimizer", {"none", "host", "host", "file"}},
+    {"memory.offload_params", {"none", "host", "file"}},
+    {"memory.offload_gradients", {"none", "host", "file"}},
+    {"memory.offload_ratio", {"1.0", "0.5", "0.3"}},
+    {"memory.offload_sub_group", {"4194304", "1000000000"}},
+    {"memory.offload_activations", {"none", "host", "file"}},
+    {"memory.offload_dir", {".", "/local"}},
+    {"comm.bucket_mb", {"0", "25", "200"}},
+    {"comm.overlap", {"true", "false"}},
+    {"comm.prefetch", {"0", "1", "3", "1000"}},
+    {"comm.prefetch_elems", {"0", "50000000"}},
+    {"numerics.mode", {"fast", "fast", "reproducible"}},
+};
+
+/* Draws a run into c, which is open; false: its keys contradict each other. */
+static bool draw_run(orth_ctx *ctx, orth_config *c, uint64_t seed)
+{
+    for (int i = 0; i < ORTH_COUNT(drawn); i++) {
+        int n = 0;
+        while (n < ORTH_COUNT(drawn[i].values) && drawn[i].values[n])
+            n++;
+        const int64_t at = test_rand_int(seed, (uint64_t)i, i ? -n : 0, n - 1); /* half of the keys are left out, the model never */
+        if (at >= 0)
+            CHECK_OK(ctx, orth_config_set(ctx, c, "drawn", drawn[i].key, drawn[i].values[at]));
+    }
+    const int64_t group = c->parallel_shard_group;
+    if (c->train_global_batch % (c->train_micro_batch * c->parallel_dp) != 0 || (group > 0 && c->parallel_dp % group != 0))
+        return false;
+    const bool valid = orth_config_check(ctx, c) == ORTH_OK;
+    orth_ctx_clear_error(ctx);
+    return valid;
+}
+
+/* Whether a row of the tool says this key with this value by itself. */
+static bool has_words(orth_tool tool, const char *key, const char *value)
+{
+    const orth_import_row *row;
+    for (int i = 0; (row = orth_import_row_at(i)); i++) {
+        const bool any = row->kind == ORTH_ROW_SAME, one = row->kind == ORTH_ROW_GIVES || row->kind == ORTH_ROW_READ;
+        if (row->tool == tool && (any || one) && strcmp(row->key, key) == 0 && (any || strcmp(row->text, value) == 0))
+            return true;
+    }
+    return false;
+}
+
+/* Whether a key that has words there cannot be said in this run all the same. */
+static bool is_not_said(const orth_config *c, orth_tool tool, const char *key)
+{
+    const bool fsdp = c->parallel_zero >= ORTH_parallel_zero_2, offload = strncmp(key, "memory.offload_", 15) == 0;
+    const bool has_total = c->schedule_name == ORTH_schedule_name_linear || c->schedule_name == ORTH_schedule_name_cosine;
+    const bool all_leave = c->memory_offload_optimizer == ORTH_memory_offload_optimizer_host &&
+                           c->memory_offload_params == ORTH_memory_offload_params_host && c->memory_offload_gradients == ORTH_memory_offload_gradients_host;
+    switch (tool) {
+    case ORTH_TOOL_deepspeed:
+        if (strcmp(key, "train.steps") == 0) /* only of these schedules */
+            return !has_total;
+        return strncmp(key, "precision.loss_scale", 20) == 0 && c->precision_compute != ORTH_precision_compute_fp16; /* its section is fp16 */
+    case ORTH_TOOL_accelerate:
+        if (strcmp(key, "precision.products") == 0) /* mixed_precision is the type of the other numbers already */
+            return true;
+        return (offload && !(fsdp && all_leave)) || !fsdp; /* all leave or none; without FSDP there are no other keys */
+    case ORTH_TOOL_megatron: return strcmp(key, "memory.recompute_split") == 0 && c->memory_recompute != ORTH_memory_recompute_full; /* sqrt is not there */
+    case ORTH_TOOL_nemo:
+    case ORTH_NUM_TOOLS: break;
+    }
+    return false;
+}
+
+/* Each key of c came back, or is named with what it is read as; named is only what has no words there. */
+static void check_key(orth_ctx *ctx, const orth_config *c, const orth_config *back, orth_option_id id, orth_tool tool, const char *path, const said *lost)
+{
+    const char *key = orth_option_get(id)->path;
+    char *a = orth_option_text(ctx, c, id), *b = orth_option_text(ctx, back, id), line[256];
+    snprintf(line, sizeof line, "%s=%s has no counterpart there: %s is read as %s\n", key, a, path, b);
+    const bool named = strstr(lost->text, line) != NULL, scales_nothing = id == ORTH_OPT_precision_loss_scale && orth_config_loss_scale(c) == orth_config_loss_scale(back);
+    if (strcmp(a, b) != 0 && !orth_config_is_idle(c, id) && !scales_nothing) {
+        if (!named)
+            fail_msg("%s: %s=%s came back as %s, and nothing says so", orth_tool_id(tool), key, a, b);
+        if (has_words(tool, key, a) && !is_not_said(c, tool, key))
+            fail_msg("%s: %s=%s has words there, and came back as %s", orth_tool_id(tool), key, a, b);
+    }
+    orth_mem_free(ctx, a);
+    orth_mem_free(ctx, b);
+}
+
+/* ORTH_DRAWS: how many runs for each tool. */
+TEST(a_run_that_is_drawn_comes_back_or_is_named_key_by_key)
+{
+    orth_ctx *ctx = test_ctx(1);
+    const uint64_t first = test_seed();
+    const int draws = getenv("ORTH_DRAWS") ? atoi(getenv("ORTH_DRAWS")) : 60;
+    char path[128];
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-drawn", (long)getpid());
+    for (int t = 0; t < ORTH_NUM_TOOLS; t++)
+        for (uint64_t seed = first * 1000, n = 0; n < (uint64_t)draws; seed++) {
+            orth_config c, back;
+            said lost;
+            CHECK_OK(ctx, orth_config_init(ctx, &c));
+            if (draw_run(ctx, &c, seed)) {
+                write_as(ctx, &c, (orth_tool)t, path, &lost);
+                ctx->log.level = ORTH_LOG_ERROR;
+                open_import(ctx, &back, (orth_tool)t, path);
+                for (int i = 1; i < ORTH_COUNT(drawn); i++)
+                    check_key(ctx, &c, &back, (orth_option_id)orth_option_find(drawn[i].key), (orth_tool)t, path, &lost);
+                orth_config_release(ctx, &back);
+                n++;
+            }
+            orth_config_release(ctx, &c);
+        }
+    unlink(path);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +414,7 @@ int main(void)
         cmocka_unit_test(what_another_program_cannot_say_is_named),
         cmocka_unit_test(words_without_which_the_other_program_refuses_its_file_are_written_too),
         cmocka_unit_test(groups_of_shards_are_written_in_the_words_of_the_other_program),
+        cmocka_unit_test(a_run_that_is_drawn_comes_back_or_is_named_key_by_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

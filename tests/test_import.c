@@ -178,7 +178,7 @@ TEST(a_deepspeed_configuration_becomes_the_keys_that_mean_the_same)
     assert_true(c.precision_compute == ORTH_precision_compute_bf16 && c.optimizer_lr == 3e-4 && c.optimizer_betas.v[1] == 0.95);
     assert_true(c.schedule_name == ORTH_schedule_name_cosine && c.schedule_warmup_steps == 100 && c.train_steps == 2000);
     assert_true(c.memory_offload_optimizer == ORTH_memory_offload_optimizer_host && c.memory_offload_sub_group == 100000000);
-    assert_true(c.memory_offload_activations == ORTH_memory_offload_activations_host && !c.memory_recompute_split);
+    assert_true(c.memory_offload_activations == ORTH_memory_offload_activations_none && !c.memory_recompute_split);
     assert_false(ORTH_CONFIG_IS_SET(&c, optimizer, weight_decay)); /* auto: the default stays */
     orth_config_release(ctx, &c);
     test_ctx_free(ctx);
@@ -339,6 +339,29 @@ TEST(partitioned_activations_of_deepspeed_count_where_there_are_some_to_partitio
     test_ctx_free(ctx);
 }
 
+TEST(copies_of_checkpoints_on_the_host_count_where_there_are_checkpoints)
+{
+    static const struct {
+        const char *text, *keys;
+        int64_t place;
+        const char *line;
+    } cases[] = {
+        {"{\"activation_checkpointing\": {\"cpu_checkpointing\": true}}", "", ORTH_memory_offload_activations_none, "cpu_checkpointing is not used: nothing is recomputed"},
+        {"{\"activation_checkpointing\": {\"cpu_checkpointing\": true}}", "memory.recompute=full", ORTH_memory_offload_activations_host, "is memory.offload_activations=host"},
+        {"{\"activation_checkpointing\": {\"cpu_checkpointing\": false}}", "memory.recompute=full", ORTH_memory_offload_activations_none, "is memory.offload_activations=none"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, ORTH_TOOL_deepspeed, cases[i].text, cases[i].keys, &lines);
+        if (c.memory_offload_activations != cases[i].place || !strstr(lines.text, cases[i].line))
+            fail_msg("%s %s: %d, and\n%s", cases[i].text, cases[i].keys, (int)c.memory_offload_activations, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 /* A model or layout that is not here is refused, its off value is not; old names of settings count; of an unknown key nothing is claimed. */
 TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_count)
 {
@@ -474,6 +497,12 @@ TEST(what_a_configuration_leaves_out_of_the_reduction_is_what_the_other_program_
         {ORTH_TOOL_accelerate, "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 2\n", NULL, ORTH_precision_grad_reduce_fp32, true},
         {ORTH_TOOL_megatron, "--bf16 --grad-reduce-in-bf16 --overlap-grad-reduce", NULL, ORTH_precision_grad_reduce_bf16, true},
         {ORTH_TOOL_megatron, "--bf16 --overlap-grad-reduce", NULL, ORTH_precision_grad_reduce_fp32, true},
+        {ORTH_TOOL_nemo, "model: {optim: {name: distributed_fused_adam, grad_sync_dtype: bf16}}\n", NULL, ORTH_precision_grad_reduce_bf16, true},
+        {ORTH_TOOL_nemo, "model: {optim: {name: distributed_fused_adam}}\n", NULL, ORTH_precision_grad_reduce_fp32, true},
+        {ORTH_TOOL_nemo, "model: {optim: {name: fused_adam, grad_sync_dtype: bf16}}\n", NULL, ORTH_precision_grad_reduce_fp32, true},
+        {ORTH_TOOL_nemo, "model: {fsdp: true, fsdp_grad_reduce_dtype: bf16}\n", NULL, ORTH_precision_grad_reduce_bf16, true},
+        {ORTH_TOOL_nemo, "model: {fsdp: true, fsdp_grad_reduce_dtype: 32, optim: {grad_sync_dtype: bf16}}\n", NULL, ORTH_precision_grad_reduce_fp32, true},
+        {ORTH_TOOL_nemo, "model: {fsdp_grad_reduce_dtype: bf16}\n", NULL, ORTH_precision_grad_reduce_fp32, true},
     };
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(all); i++) {
@@ -702,6 +731,7 @@ int main(void)
         cmocka_unit_test(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to),
         cmocka_unit_test(the_cluster_gives_the_ranks_where_nothing_else_does),
         cmocka_unit_test(partitioned_activations_of_deepspeed_count_where_there_are_some_to_partition),
+        cmocka_unit_test(copies_of_checkpoints_on_the_host_count_where_there_are_checkpoints),
         cmocka_unit_test(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_count),
         cmocka_unit_test(a_number_of_recomputed_layers_counts_with_full_recomputation),
         cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),

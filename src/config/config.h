@@ -80,6 +80,8 @@ orth_status orth_config_fail_unknown(orth_ctx *ctx, const char *place, const cha
 orth_status orth_config_override(orth_ctx *ctx, orth_config *cfg, const orth_config *given);
 /* The rules between options; the first that is broken, in words. ORTH_ERR_ARG. */
 orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg);
+/* Whether a key changes nothing because of another key. */
+bool orth_config_is_idle(const orth_config *cfg, orth_option_id id);
 /* Logs what was given, is not the default, and changes nothing because of another key. */
 orth_status orth_config_tell_idle(orth_ctx *ctx, const orth_config *cfg);
 

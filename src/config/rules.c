@@ -559,6 +559,14 @@ static const struct {
     {ORTH_OPT_schedule_decay_steps, lr_is_constant, "schedule.name=constant"},
 };
 
+bool orth_config_is_idle(const orth_config *cfg, orth_option_id id)
+{
+    for (int i = 0; i < ORTH_COUNT(idle); i++)
+        if (idle[i].key == id && idle[i].is_idle(cfg))
+            return true;
+    return false;
+}
+
 /* A run.yaml that a run wrote gives every key, most of them their defaults. */
 static orth_status tell_idle(orth_ctx *ctx, const orth_config *cfg, const orth_config *defaults, int i)
 {

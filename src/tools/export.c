@@ -59,26 +59,34 @@ static bool is_set(const orth_exporter *x, const char *key)
 }
 
 /* Settings of what the run does not have. */
-static bool is_idle(const orth_config *c, const char *key)
+static bool is_idle(const orth_config *c, orth_option_id id)
 {
-    const bool sgd = c->optimizer_name == ORTH_optimizer_name_sgd;
-    if (strncmp(key, "precision.loss_scale", 20) == 0)
-        return c->precision_compute != ORTH_precision_compute_fp16;
-    if (strcmp(key, "precision.grad_reduce") == 0) /* nothing is narrower than gradients */
+    if (id == ORTH_OPT_precision_grad_reduce) /* nothing is narrower than gradients; of one rank it is written, for those who take more */
         return c->precision_compute == ORTH_precision_compute_fp32 && c->precision_grad_reduce == ORTH_precision_grad_reduce_fp32;
-    if (strcmp(key, "memory.recompute_method") == 0 || strcmp(key, "memory.recompute_layers") == 0)
+    if (id == ORTH_OPT_precision_loss_scale)
+        return orth_config_loss_scale(c) == ORTH_precision_loss_scale_none && c->precision_compute != ORTH_precision_compute_fp16;
+    if (id == ORTH_OPT_memory_recompute_layers)
         return c->memory_recompute != ORTH_memory_recompute_full;
-    if (strcmp(key, "optimizer.momentum") == 0)
-        return !sgd;
-    return sgd && (strcmp(key, "optimizer.betas") == 0 || strcmp(key, "optimizer.eps") == 0);
+    return orth_config_is_idle(c, id);
 }
 
-/* What decides numbers or the layout is written in any case, because their defaults are others; the rest where it was given. */
+/* Keys that their program does not look at, or refuses, in this run. */
+static bool is_passed_over(const orth_exporter *x, const char *path)
+{
+    const orth_config *c = x->cfg;
+    if (strncmp(path, "fp16.", 5) == 0)
+        return c->precision_compute != ORTH_precision_compute_fp16;
+    if (strcmp(path, "distribute_saved_activations") == 0) /* Megatron-LM refuses it with any other recomputation */
+        return c->memory_recompute != ORTH_memory_recompute_full;
+    return strncmp(path, "fsdp_config.", 12) == 0 && c->parallel_zero < ORTH_parallel_zero_2;
+}
+
+/* What decides numbers, the layout or communication is written in any case, because their defaults are others; the rest where it was given. */
 static bool is_wanted(const orth_config *c, orth_option_id id)
 {
     const char *path = orth_option_get(id)->path;
-    return c->place[id] || orth_option_decides_numbers(id) || strncmp(path, "parallel.", 9) == 0 || strcmp(path, "train.micro_batch") == 0 ||
-           strcmp(path, "train.steps") == 0;
+    return c->place[id] || orth_option_decides_numbers(id) || strncmp(path, "parallel.", 9) == 0 || strncmp(path, "comm.", 5) == 0 ||
+           id == ORTH_OPT_train_micro_batch || id == ORTH_OPT_train_steps || id == ORTH_OPT_memory_offload_sub_group;
 }
 
 /* Their schedules take the keys that they have; of wsd DeepSpeed has none. */
@@ -114,12 +122,12 @@ static orth_status add_row(orth_exporter *x, const orth_import_row *row, const c
 
 static orth_status add_by_row(orth_exporter *x, const orth_import_row *row)
 {
-    if (strchr(row->path, '*') || row->kind == ORTH_ROW_READ || row->kind == ORTH_ROW_NOT || row->kind == ORTH_ROW_REFUSED)
+    if (strchr(row->path, '*') || is_passed_over(x, row->path) || row->kind == ORTH_ROW_READ || row->kind == ORTH_ROW_NOT || row->kind == ORTH_ROW_REFUSED)
         return ORTH_OK;
     if (row->kind == ORTH_ROW_PART)
         return orth_export_add(x, row->path, orth_export_part(x, row->part));
     const orth_option_id id = (orth_option_id)orth_option_find(row->key);
-    if (is_set(x, row->key) || is_idle(x->cfg, row->key) || !(is_wanted(x->cfg, id) || orth_import_absent(x->out.tool, row->path)))
+    if (is_set(x, row->key) || is_idle(x->cfg, id) || !(is_wanted(x->cfg, id) || orth_import_absent(x->out.tool, row->path)))
         return ORTH_OK;
     char *text = orth_option_text(x->ctx, x->cfg, id);
     const orth_status s = text ? add_row(x, row, text) : ORTH_ERR_NOMEM;
@@ -238,7 +246,7 @@ static bool is_compared(const orth_exporter *x, const orth_config *back, orth_op
 {
     static const char *const sections[] = {"train.", "optimizer.", "schedule.", "parallel.", "precision.", "memory.", "comm.", "numerics."};
     const char *path = orth_option_get(id)->path;
-    if (!(is_wanted(x->cfg, id) || back->place[id]) || is_idle(x->cfg, path) || strcmp(path, "model.preset") == 0)
+    if (!(is_wanted(x->cfg, id) || back->place[id]) || is_idle(x->cfg, id) || strcmp(path, "model.preset") == 0)
         return false;
     if (strncmp(path, "model.", 6) == 0 || strcmp(path, "data.seq_len") == 0)
         return has_model(x);

@@ -118,6 +118,29 @@ static const char *optimizer_of_nemo(const orth_config *c)
     return c->parallel_zero == ORTH_parallel_zero_1 ? "distributed_fused_adam" : "fused_adam";
 }
 
+/* FSDP has all that it shards in the host's memory, or nothing. */
+static const char *offload_all(const orth_config *c)
+{
+    return c->memory_offload_optimizer == ORTH_memory_offload_optimizer_host && c->memory_offload_params == ORTH_memory_offload_params_host &&
+           c->memory_offload_gradients == ORTH_memory_offload_gradients_host ? "true" : "false";
+}
+
+/* The words of NeMo's distributed optimizers and of its FSDP; replicas are summed in fp32. */
+static const char *grad_sync(const orth_config *c, bool of_fsdp)
+{
+    const bool bf16 = c->precision_grad_reduce == ORTH_precision_grad_reduce_bf16, fsdp = c->parallel_zero >= ORTH_parallel_zero_2;
+    if (c->precision_grad_reduce == ORTH_precision_grad_reduce_int8 || c->parallel_zero == ORTH_parallel_zero_0 || fsdp != of_fsdp)
+        return NULL;
+    return bf16 ? "bf16" : of_fsdp ? "32" : "fp32";
+}
+
+/* DeepSpeed's copies are of the inputs that recomputation keeps. */
+static const char *checkpoints_on_host(const orth_config *c)
+{
+    const bool host = c->memory_offload_activations == ORTH_memory_offload_activations_host;
+    return host && c->memory_recompute != ORTH_memory_recompute_none ? "true" : NULL;
+}
+
 static const char *of_zero_3(orth_exporter *x, orth_import_part part)
 {
     const orth_config *c = x->cfg;
@@ -159,7 +182,9 @@ static const char *of_layout(orth_exporter *x, orth_import_part part)
     case ORTH_PART_layers_of_chunk: return chunks ? layers_of_chunk(x) : NULL;
     case ORTH_PART_sharding: return c->parallel_zero > ORTH_parallel_zero_1 ? orth_import_sharding[c->parallel_zero] : NULL; /* else another word */
     case ORTH_PART_recompute_layers: return c->memory_recompute == ORTH_memory_recompute_full ? int_text(x, c->memory_recompute_layers) : NULL;
+    case ORTH_PART_host_checkpoints: return checkpoints_on_host(c);
     case ORTH_PART_split_inputs: return yes_if(c->memory_recompute_split);
+    case ORTH_PART_offload_all: return offload_all(c);
     case ORTH_PART_offload_ratio: return c->memory_offload_optimizer != ORTH_memory_offload_optimizer_none ? real_text(x, c->memory_offload_ratio) : NULL;
     case ORTH_PART_chunks: return chunks && x->out.tool == ORTH_TOOL_nemo ? int_text(x, c->parallel_virtual_stages) : NULL;
     default: return NULL;
@@ -174,6 +199,8 @@ static const char *of_training(orth_exporter *x, orth_import_part part)
     switch (part) {
     case ORTH_PART_amp_o2: /* FSDP refuses it */
         return c->precision_compute != ORTH_precision_compute_fp32 && c->parallel_zero < ORTH_parallel_zero_2 ? "true" : "false";
+    case ORTH_PART_grad_sync: return grad_sync(c, false);
+    case ORTH_PART_fsdp_grad_sync: return grad_sync(c, true);
     case ORTH_PART_bf16: return yes_if(c->precision_compute == ORTH_precision_compute_bf16);
     case ORTH_PART_fp16: return yes_if(c->precision_compute == ORTH_precision_compute_fp16);
     case ORTH_PART_fp8_format: return orth_import_fp8[c->precision_products].format;

@@ -96,6 +96,21 @@ static orth_status set_amp_o2(orth_importer *x)
     return ORTH_OK;
 }
 
+/* NeMo reduces gradients in fp32 but where its distributed optimizers, or its FSDP, are told otherwise. */
+static orth_status set_grad_sync(orth_importer *x)
+{
+    const orth_import_pair *of_optim = orth_import_find(x, ORTH_PART_grad_sync), *of_fsdp = orth_import_find(x, ORTH_PART_fsdp_grad_sync);
+    const bool fsdp = is_true(orth_import_find(x, ORTH_PART_fsdp)), distributed = !fsdp && x->cfg->parallel_zero == ORTH_parallel_zero_1;
+    if (of_fsdp && !fsdp)
+        orth_import_unused(x, of_fsdp->place, "model.fsdp is not true");
+    if (of_optim && !distributed)
+        orth_import_unused(x, of_optim->place, "only distributed_fused_adam and mcore_distributed_optim have it");
+    const orth_import_pair *p = fsdp ? of_fsdp : distributed ? of_optim : NULL;
+    if (!p)
+        return ORTH_OK;
+    return orth_import_set(x, p->place, "precision.grad_reduce", strncmp(p->value, "bf16", 4) == 0 ? "bf16" : "fp32");
+}
+
 /* FSDP keeps parameters, their gradients and the optimizer's state in the host's memory together. */
 static orth_status set_offload(orth_importer *x)
 {
@@ -496,6 +511,20 @@ static orth_status set_split_inputs(orth_importer *x)
     return ORTH_OK;
 }
 
+/* DeepSpeed copies what recomputation keeps of a layer; all else stays. */
+static orth_status set_host_checkpoints(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_host_checkpoints);
+    if (!p)
+        return ORTH_OK;
+    if (!is_true(p))
+        return orth_import_set(x, p->place, "memory.offload_activations", "none");
+    if (x->cfg->memory_recompute != ORTH_memory_recompute_none)
+        return orth_import_set(x, p->place, "memory.offload_activations", "host");
+    orth_import_unused(x, p->place, "nothing is recomputed: give memory.recompute=full, or memory.offload_activations=host for all activations");
+    return ORTH_OK;
+}
+
 /* Chunks of a pipeline rank: their number, or the layers of each. */
 static orth_status set_chunks(orth_importer *x)
 {
@@ -755,8 +784,8 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_reduction, set_amp_o2, set_products, set_offload, set_offload_ratio, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_hybrid, set_mics, set_shards, set_whole,
-        set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, set_model};
+        set_precision, set_reduction, set_amp_o2, set_products, set_offload, set_offload_ratio, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics, set_shards, set_whole,
+        set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, set_model};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
     return ORTH_OK;
