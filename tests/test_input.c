@@ -370,8 +370,21 @@ TEST(classes_of_another_family_are_refused_with_those_that_the_model_has)
     const char wraps[] = "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD, fsdp_auto_wrap_policy: "
                          "TRANSFORMER_BASED_WRAP, fsdp_transformer_layer_cls_to_wrap: \"LlamaMLP,LlamaDecoderLayer\"}\n";
     run_write(r, "accelerate.yaml", wraps, sizeof wraps - 1);
-    RUN(r, 2, "parallel.gather_unit=LlamaDecoderLayer: models of the family gpt2 have no such layers",
+    RUN(r, 2, "parallel.gather_unit=LlamaMLP: models of the family gpt2 have no such layers",
         "plan run.yaml --accelerate=accelerate.yaml train.global_batch=8");
+    const char list[] = "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD, fsdp_auto_wrap_policy: "
+                        "TRANSFORMER_BASED_WRAP, fsdp_transformer_layer_cls_to_wrap: [LlamaDecoderLayer, Qwen3DecoderLayer]}\n";
+    run_write(r, "list.yaml", list, sizeof list - 1); /* the second of a list counts, too */
+    RUN(r, 2, "fsdp_transformer_layer_cls_to_wrap: parallel.gather_unit=Qwen3DecoderLayer: models of the family llama have no such layers; their classes are "
+        "LlamaDecoderLayer, LlamaAttention, LlamaMLP, MistralDecoderLayer",
+        "plan run.yaml model.preset=llama-tiny --accelerate=list.yaml train.global_batch=8");
+    RUN(r, 2, "parallel.gather_unit=LlamaDecoderLayer: models of the family llama with model.qk_norm have no such layers; their classes are Qwen3DecoderLayer, ",
+        "plan run.yaml model.preset=qwen3-tiny --accelerate=list.yaml train.global_batch=8");
+    RUN(r, 0, "parameters", "plan run.yaml model.preset=qwen3-tiny --accelerate=list.yaml train.global_batch=8 parallel.gather_unit=layer");
+    RUN(r, 2, "parallel.gather_unit=Qwen3MLP: models of the family llama have no such layers", ZERO_3 "model.preset=llama-tiny parallel.gather_unit=Qwen3MLP");
+    RUN(r, 2, "with model.qkv_bias alone have no such layers; their classes are Qwen2DecoderLayer",
+        ZERO_3 "model.preset=llama-tiny model.qkv_bias=true parallel.gather_unit=LlamaMLP");
+    RUN(r, 0, "parameters", ZERO_3 "model.preset=llama-tiny model.qkv_bias=true parallel.gather_unit=Qwen2MLP");
     run_end(r);
 }
 

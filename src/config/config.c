@@ -95,9 +95,9 @@ static orth_status parse_bytes(const setting *s, const char *text, int64_t *out)
     return refuse(s, text, "must be auto or a size such as 8GB, 500MiB");
 }
 
-static const struct { const char *path, *name, *here, *family; } value_names[] = {
+static const struct { const char *path, *name, *here, *kind; } value_names[] = {
 #define VALUE(key, name, here) {key, name, here, ""},
-#define CLASS(family, name, here) {"parallel.gather_unit", name, here, family},
+#define CLASS(kind, name, here) {"parallel.gather_unit", name, here, kind},
 #include "config/aliases.def"
 };
 
@@ -116,19 +116,26 @@ const char *orth_option_value_called(const char *path, const char *name)
     return i < 0 ? NULL : value_names[i].here;
 }
 
-const char *orth_option_value_family(const char *path, const char *name)
+static bool is_of_kind(int i, const char *const *kinds)
 {
-    const int i = find_value(path, name);
-    return i < 0 ? "" : value_names[i].family;
+    bool of_any = !kinds || !*value_names[i].kind;
+    for (; kinds && *kinds; kinds++)
+        of_any = of_any || strcmp(*kinds, value_names[i].kind) == 0;
+    return of_any;
 }
 
-void orth_option_value_names(const char *path, const char *family, char out[ORTH_VALUE_NAMES_MAX])
+bool orth_option_value_is_of(const char *path, const char *name, const char *const *kinds)
+{
+    const int i = find_value(path, name);
+    return i < 0 || is_of_kind(i, kinds);
+}
+
+void orth_option_value_names(const char *path, const char *const *kinds, char out[ORTH_VALUE_NAMES_MAX])
 {
     size_t at = 0;
     out[0] = '\0';
     for (int i = 0; i < ORTH_COUNT(value_names) && at < ORTH_VALUE_NAMES_MAX; i++) {
-        const char *of = value_names[i].family;
-        if (strcmp(value_names[i].path, path) == 0 && (!family || !*of || strcmp(of, family) == 0))
+        if (strcmp(value_names[i].path, path) == 0 && is_of_kind(i, kinds))
             at += (size_t)snprintf(out + at, ORTH_VALUE_NAMES_MAX - at, "%s%s", at ? ", " : "", value_names[i].name);
     }
 }

@@ -53,6 +53,7 @@ typedef struct {
 #include "config/options.def"
     /* Where each value was set, "run.yaml:3:9" or "command line"; NULL: it is the default. */
     const char *place[ORTH_NUM_OPTIONS];
+    const char *wrapped_classes;  /* all that FSDP wraps, words between commas, where gather_unit_given is one of them; NULL: it is the only one */
     const char *gather_unit_given; /* parallel.gather_unit as it was written: a class of layers, maybe (CLASS in aliases.def) */
     orth_arena arena;             /* strings above */
     bool on_devices;              /* planned for devices whose memory is not the host's (--cluster, orth_describe_on_devices) */
@@ -133,11 +134,11 @@ bool orth_option_is_section(const char *path);
 const char *orth_option_choice(orth_option_id id, int value);
 /* The value here that other programs call `name` (VALUE in aliases.def); NULL: none. */
 const char *orth_option_value_called(const char *path, const char *name);
-/* The family of models to which such a name belongs (CLASS in aliases.def); "": to none. */
-const char *orth_option_value_family(const char *path, const char *name);
-/* Their names of values of a key, ", " between, of a family (NULL: of all); "": there are none. */
+/* Whether such a name belongs to models of one of these kinds (CLASS in aliases.def), or to any. The kinds end with NULL. */
+bool orth_option_value_is_of(const char *path, const char *name, const char *const *kinds);
+/* Their names of values of a key, ", " between, of these kinds (NULL: of all); "": there are none. */
 #define ORTH_VALUE_NAMES_MAX 384
-void orth_option_value_names(const char *path, const char *family, char out[ORTH_VALUE_NAMES_MAX]);
+void orth_option_value_names(const char *path, const char *const *kinds, char out[ORTH_VALUE_NAMES_MAX]);
 /* Whether runs whose value differs compute other numbers (NUMBERS, NUMBERS_KEY in options.def). */
 bool orth_option_decides_numbers(orth_option_id id);
 /* Value of one option as text, as in run.yaml; heap memory. */

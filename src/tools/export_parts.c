@@ -92,7 +92,10 @@ static const char *wrapping(orth_exporter *x, orth_import_part part)
         return c->parallel_gather_unit == ORTH_parallel_gather_unit_elements ? int_text(x, c->parallel_gather_size) : NULL;
     if (c->parallel_gather_unit != ORTH_parallel_gather_unit_half)
         return NULL;
-    return c->model_family == ORTH_model_family_llama ? "LlamaAttention,LlamaMLP" : "GPT2Attention,GPT2MLP";
+    if (c->model_family != ORTH_model_family_llama)
+        return "GPT2Attention,GPT2MLP";
+    const bool qwen2 = c->model_qkv_bias && !c->model_out_bias && !c->model_mlp_bias;
+    return c->model_qk_norm ? "Qwen3Attention,Qwen3MLP" : qwen2 ? "Qwen2Attention,Qwen2MLP" : "LlamaAttention,LlamaMLP";
 }
 
 static int64_t num_machines(const orth_exporter *x)

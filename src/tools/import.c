@@ -136,7 +136,7 @@ const char *orth_import_place(orth_importer *x, const char *what)
     return orth_arena_printf(x->ctx, &x->arena, "%s: %s", x->name, what);
 }
 
-static bool is_of_command_line(const orth_config *c, const char *key)
+bool orth_import_stays(const orth_config *c, const char *key)
 {
     const int id = orth_option_find(key);
     return id >= 0 && c->place[id] && strcmp(c->place[id], "command line") == 0;
@@ -146,7 +146,7 @@ orth_status orth_import_set(orth_importer *x, const char *place, const char *key
 {
     if (!place)
         return ORTH_ERR_NOMEM; /* of orth_import_place */
-    if (is_of_command_line(x->cfg, key)) {
+    if (orth_import_stays(x->cfg, key)) {
         orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is not used: the command line gives %s", ORTH_SHOWN(place), key);
         return ORTH_OK;
     }

@@ -76,6 +76,8 @@ bool orth_import_gives(const orth_importer *x, const char *key);
 bool orth_import_is_given(const orth_importer *x, const char *path);
 /* "run.sh: what"; NULL without memory, which orth_import_set passes on. */
 const char *orth_import_place(orth_importer *x, const char *what);
+/* Whether the command line gives this key. */
+bool orth_import_stays(const orth_config *c, const char *key);
 /* Sets a key here and says so; one of the command line stays as it is, and then that is logged. */
 orth_status orth_import_set(orth_importer *x, const char *place, const char *key, const char *value);
 orth_status orth_import_set_int(orth_importer *x, const char *place, const char *key, int64_t value);

@@ -402,25 +402,30 @@ static orth_status set_prefetch(orth_importer *x)
     return orth_import_set(x, p->place, "comm.prefetch_elems", p->value);
 }
 
-/* One of the classes that stands for the unit: a half of a layer, LlamaAttention and LlamaMLP for example, only where all are. */
+/* One of the classes that stands for the unit: a half of a layer, LlamaAttention and LlamaMLP for example, only where all are. All of them are
+ * compared with the model when that is known. */
 static orth_status unit_of_classes(orth_importer *x, const orth_import_pair *classes, char out[64])
 {
+    static const char between[] = ", []\"'";
     bool halves = true;
-    for (const char *word = classes->value; *word;) {
+    char all[256] = "";
+    for (const char *word = classes->value + strspn(classes->value, between); *word;) {
         char name[64], known[ORTH_VALUE_NAMES_MAX];
-        const size_t n = strcspn(word, ", ");
+        const size_t n = strcspn(word, between), used = strlen(all);
         snprintf(name, sizeof name, "%.*s", (int)ORTH_MIN(n, sizeof name), word);
         const char *unit = orth_option_value_called("parallel.gather_unit", name);
         orth_option_value_names("parallel.gather_unit", NULL, known);
-        if (!unit)
+        if (!unit || used + n + 2 > sizeof all)
             return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: %s is no layer or half of one that is known here: there are %s", classes->place,
                              ORTH_SHOWN(classes->value), ORTH_SHOWN(name), known);
         if (halves)
             snprintf(out, 64, "%s", name);
         halves = halves && strcmp(unit, "half") == 0;
-        word += n + strspn(word + n, ", ");
+        snprintf(all + used, sizeof all - used, "%s%s", used ? "," : "", name);
+        word += n + strspn(word + n, between);
     }
-    return ORTH_OK;
+    x->cfg->wrapped_classes = orth_arena_printf(x->ctx, &x->cfg->arena, "%s", all);
+    return x->cfg->wrapped_classes ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 /* What FSDP wraps is gathered together; by size, at least 1e8 elements by default. */
@@ -436,10 +441,10 @@ static orth_status set_gather_unit(orth_importer *x)
     if (least && !by_size)
         orth_import_unused(x, least->place, "fsdp_auto_wrap_policy is not SIZE_BASED_WRAP");
     char unit[64] = "layer";
-    if (by_class && classes)
+    if (by_class && classes && !orth_import_stays(x->cfg, "parallel.gather_unit"))
         ORTH_TRY(unit_of_classes(x, classes, unit));
     if (by_class)
-        return orth_import_set(x, p->place, "parallel.gather_unit", unit);
+        return orth_import_set(x, classes ? classes->place : p->place, "parallel.gather_unit", unit);
     if (strcmp(p->value, "NO_WRAP") == 0)
         return orth_import_set(x, p->place, "parallel.gather_unit", "model");
     if (!by_size)

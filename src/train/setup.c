@@ -80,17 +80,39 @@ orth_status orth_setup_say_place(orth_ctx *ctx, const orth_config *cfg, orth_sta
     return s;
 }
 
-/* A class of layers that stands for parallel.gather_unit is one that the model has. */
-static orth_status check_class(orth_ctx *ctx, const orth_config *cfg, orth_family family)
+/* The kinds of model whose classes this one has. A Mistral without its window is a Llama. */
+static const char *const *kinds_of(const orth_model_config *m, const char **what)
 {
-    const char *key = orth_option_get(ORTH_OPT_parallel_gather_unit)->path, *name = orth_family_name(family);
-    const char *of = orth_option_value_family(key, cfg->gather_unit_given);
-    char known[ORTH_VALUE_NAMES_MAX];
-    if (!*of || strcmp(of, name) == 0)
-        return ORTH_OK;
-    orth_option_value_names(key, name, known);
-    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%s: models of the family %s have no such layers; their classes are %s",
-                     cfg->place[ORTH_OPT_parallel_gather_unit], key, ORTH_SHOWN(cfg->gather_unit_given), name, known);
+    static const char *const gpt2[] = {"gpt2", NULL}, *const llama[] = {"llama", "mistral", NULL}, *const biased[] = {"llama", NULL};
+    static const char *const qwen2[] = {"qwen2", NULL}, *const qwen3[] = {"qwen3", NULL};
+    *what = m->qk_norm ? " with model.qk_norm" : "";
+    if (m->family == ORTH_FAMILY_GPT2)
+        return gpt2;
+    if (m->qk_norm)
+        return qwen3;
+    if (!m->qkv_bias && !m->out_bias && !m->mlp_bias)
+        return llama;
+    *what = m->out_bias ? " with biases" : " with model.qkv_bias alone";
+    return m->qkv_bias && !m->out_bias && !m->mlp_bias ? qwen2 : biased;
+}
+
+/* Classes of layers that stand for parallel.gather_unit are ones that the model has. */
+static orth_status check_class(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *m)
+{
+    const char *key = orth_option_get(ORTH_OPT_parallel_gather_unit)->path, *what;
+    const char *const *kinds = kinds_of(m, &what);
+    char known[ORTH_VALUE_NAMES_MAX], name[64];
+    for (const char *word = cfg->wrapped_classes ? cfg->wrapped_classes : cfg->gather_unit_given; word && *word;) {
+        const size_t n = strcspn(word, ",");
+        snprintf(name, sizeof name, "%.*s", (int)ORTH_MIN(n, sizeof name), word);
+        if (!orth_option_value_is_of(key, name, kinds)) {
+            orth_option_value_names(key, kinds, known);
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%s: models of the family %s%s have no such layers; their classes are %s",
+                             cfg->place[ORTH_OPT_parallel_gather_unit], key, ORTH_SHOWN(name), orth_family_name(m->family), what, known);
+        }
+        word += n + (word[n] == ',');
+    }
+    return ORTH_OK;
 }
 
 orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t tokenizer_vocab,
@@ -141,7 +163,7 @@ orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t toke
     orth_setup_dropout(cfg, &c);
     ORTH_TRY(require_sizes(ctx, &c));
     ORTH_TRY(check_model(ctx, cfg, &c));
-    ORTH_TRY(check_class(ctx, cfg, c.family));
+    ORTH_TRY(check_class(ctx, cfg, &c));
     if (cfg->memory_recompute_layers > c.layers)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: memory.recompute_layers=%" PRId64 ": the model has %" PRId64 " layers",
                          cfg->place[ORTH_OPT_memory_recompute_layers], cfg->memory_recompute_layers, c.layers);
@@ -196,7 +218,7 @@ orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, cons
         (cfg->model_family == ORTH_model_family_llama) != (m->family == ORTH_FAMILY_LLAMA))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: model.family=%s: the weights in %s are %s", cfg->place[ORTH_OPT_model_family],
                          orth_option_choice(ORTH_OPT_model_family, (int)cfg->model_family), dir, orth_family_name(m->family));
-    ORTH_TRY(check_class(ctx, cfg, m->family));
+    ORTH_TRY(check_class(ctx, cfg, m));
     MATCH_INT(layers);
     MATCH_INT(hidden);
     MATCH_INT(heads);
