@@ -190,6 +190,7 @@ TEST(a_deepspeed_configuration_that_contradicts_itself_is_refused)
         const char *text, *message;
     } bad[] = {
         {"{\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}}", "bf16.enabled and fp16.enabled are both true"},
+        {"{\"bfloat16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}}", "fp16.enabled and bfloat16.enabled are both true"},
         {"{\"train_batch_size\": 10, \"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 1}", "=1 x a micro-batch of 4 does not divide"},
         {"{\"optimizer\": {\"type\": \"Lamb\"}}", "optimizer.type=Lamb: there are Adam, AdamW and SGD"},
         {"{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"disk\"}}}", "offload_optimizer.device=disk: there are cpu, nvme and none"},

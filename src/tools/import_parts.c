@@ -48,6 +48,8 @@ static orth_status set_precision(orth_importer *x)
     const orth_import_pair *bf16 = orth_import_find(x, ORTH_PART_bf16), *fp16 = orth_import_find(x, ORTH_PART_fp16);
     if (is_true(bf16) && is_true(fp16))
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and %s are both true", bf16->place, fp16->path);
+    if (is_true(fp16) && orth_import_has(x, "bfloat16.enabled=true")) /* DeepSpeed's older name */
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and bfloat16.enabled are both true", fp16->place);
     if (is_true(bf16))
         return orth_import_set(x, bf16->place, "precision.compute", "bf16");
     if (is_true(fp16))
