@@ -172,6 +172,7 @@ TEST(rules_between_options_are_told_in_words)
          "parallel.sequence_parallel=true splits the inputs of layers already"},
         {"memory: {recompute: full, recompute_limit: 1GB}", "memory.recompute_limit needs memory.recompute=auto, not full"},
         {"comm: {backend: mpi}\nmemory: {recompute: auto}", "memory.recompute=auto with comm.backend=mpi needs memory.recompute_limit"},
+        {"memory: {recompute_method: block}", ":1:28: memory.recompute_layers and memory.recompute_method need memory.recompute=full, not none"},
         {"memory: {recompute: sqrt, recompute_layers: 2}", "memory.recompute_layers and memory.recompute_method need memory.recompute=full, not sqrt"},
         {"optimizer: {nesterov: true}", "optimizer.nesterov=true needs optimizer.name=sgd, not adamw"},
         {"optimizer: {name: sgd, momentum: 0, nesterov: true}", "optimizer.nesterov=true needs optimizer.momentum, which is 0"},

@@ -270,7 +270,7 @@ static orth_status recomputed_layers_are_of_full(orth_ctx *ctx, const orth_confi
     if (c->memory_recompute == ORTH_memory_recompute_full ||
         (!given && c->memory_recompute_method == ORTH_memory_recompute_method_uniform))
         return ORTH_OK;
-    return BREAKS(ctx, c, memory_recompute_layers, memory_recompute,
+    return breaks(ctx, place_of(c, given ? ORTH_OPT_memory_recompute_layers : ORTH_OPT_memory_recompute_method, ORTH_OPT_memory_recompute), __LINE__,
                   "memory.recompute_layers and memory.recompute_method need memory.recompute=full, not %s",
                   orth_option_choice(ORTH_OPT_memory_recompute, (int)c->memory_recompute));
 }
