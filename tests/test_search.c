@@ -82,6 +82,15 @@ static orth_place_to_run random_place(orth_ctx *ctx, uint64_t seed)
     return where;
 }
 
+/* 4 devices fail each 8 minutes to 3 hours, of which each failure costs 10 minutes: fewer may cost less, or all that ends. */
+static void let_fail(orth_hardware *h, uint64_t seed)
+{
+    h->price_on_demand = 2;
+    h->failures_device_hours = 0.5 + 0.25 * (double)test_rand_int(seed, 19, 0, 50);
+    h->failures_storage_GBps = 1;
+    h->failures_restart_s = 600;
+}
+
 /* Whether all keys of the row that offload something are free. */
 static bool is_tried(const orth_config *base, bool described, const bool *row)
 {
@@ -101,7 +110,7 @@ static double price_key(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run
     *planned += !p.refused;
     if (p.refused || !p.fits)
         return INFINITY;
-    return goal == ORTH_GOAL_TIME ? p.step_s : goal == ORTH_GOAL_MEMORY ? (double)p.bytes : p.step_s * p.num_ranks;
+    return goal == ORTH_GOAL_TIME ? p.step_s : goal == ORTH_GOAL_MEMORY ? (double)p.bytes : 3600 * p.usd / (double)cfg->train_steps;
 }
 
 /* The least key of all layouts of num ranks that fit and have the other keys of the base, each planned in full; INFINITY: none fits. */
@@ -204,6 +213,8 @@ TEST(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one)
         const int open_keys = free_keys[test_rand_int(seed, 18, 0, ORTH_COUNT(free_keys) - 1)];
         orth_place_to_run where = random_place(ctx, seed);
         random_base(ctx, &base, seed, open_keys);
+        if (goal == ORTH_GOAL_COST)
+            let_fail(&where.hardware, seed);
         random_search(ctx, &s, &base, &where, seed, goal);
         CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1000}, &a));
         double best = exhaust(ctx, &base, &where, 4, goal, &all);
@@ -428,6 +439,73 @@ TEST(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_
     test_ctx_free(ctx);
 }
 
+/* What `plan` says of the winner's whole run. */
+static void plan_winner(orth_ctx *ctx, const orth_search *s, int32_t winner, orth_cluster_plan *out, double *tokens)
+{
+    orth_config cfg;
+    orth_model_config model;
+    orth_run_plan plan;
+    orth_hardware h = s->where.hardware;
+    CHECK_OK(ctx, orth_search_config(ctx, s, winner, &cfg));
+    CHECK_OK(ctx, orth_describe_model(ctx, &cfg, &model));
+    CHECK_OK(ctx, orth_describe_plan(ctx, &plan, &cfg, &model, false));
+    CHECK_OK(ctx, orth_hardware_use(ctx, &h, plan.num_ranks));
+    CHECK_OK(ctx, orth_cluster_price(ctx, &plan, &h, orth_setup_compute(&cfg), cfg.train_steps, NULL, out));
+    *tokens = (double)(cfg.train_steps * cfg.train_global_batch * cfg.data_seq_len);
+    orth_run_plan_release(ctx, &plan);
+    orth_config_release(ctx, &cfg);
+}
+
+/* The cost of the winner in a report is the plan's: on demand, or on spot nodes where that is less. line: NULL: none of that kind. */
+static void expect_cost_of_plan(orth_ctx *ctx, const orth_config *base, const orth_place_to_run *where, bool spot, const char *line)
+{
+    orth_search s;
+    orth_cluster_plan plan;
+    char *json, *text;
+    double tokens;
+    int32_t winner;
+    CHECK_OK(ctx, orth_search_make_on(ctx, &s, base, where, 4, ORTH_GOAL_COST));
+    CHECK_OK(ctx, orth_search_report(ctx, &s, 100, true, &json, &winner));
+    CHECK_OK(ctx, orth_search_report(ctx, &s, 100, false, &text, &winner));
+    if (line ? !strstr(text, line) : strstr(text, "USD/1e9 of the winner") != NULL)
+        fail_msg("wanted %s: %s", line ? line : "no line of what the cost counts", text);
+    plan_winner(ctx, &s, winner, &plan, &tokens);
+    json_t *root = json_loads(json, 0, NULL), *best = json_array_get(json_object_get(root, "best"), 0), *goodput = json_object_get(best, "goodput");
+    const double usd = spot ? plan.spot_usd : plan.on_demand_usd, mine = json_number_value(json_object_get(best, "usd_per_1e9_tokens")) * tokens / 1e9;
+    const double share = spot && plan.spot_goodput.share > 0 ? plan.spot_goodput.share : plan.goodput.share;
+    if (!(usd > 0) || fabs(mine / usd - 1) > 1e-6)
+        fail_msg("search: %.9g USD, plan: %.9g", mine, usd);
+    assert_true(json_is_true(json_object_get(best, "spot")) == spot && (!spot || plan.spot_usd < plan.on_demand_usd));
+    assert_true(share > 0 ? fabs(json_number_value(goodput) - share) < 1e-6 : json_is_null(goodput));
+    json_decref(root);
+    orth_mem_free(ctx, json);
+    orth_mem_free(ctx, text);
+    orth_search_release(ctx, &s);
+}
+
+TEST(the_cost_of_a_search_counts_interruptions_and_spot_nodes_as_a_plan_does)
+{
+    static const char text[] = "model: {preset: llama-tiny, max_seq: 128}\ndata: {seq_len: 128}\ntrain: {global_batch: 8, steps: 100}\n"
+                               "precision: {compute: bf16}\nnumerics: {mode: fast}\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_config base;
+    orth_place_to_run where = {.described = true};
+    CHECK_OK(ctx, orth_hardware_find(ctx, &where.hardware, "a100-80gb"));
+    read_base(ctx, &base, text);
+    set(ctx, &base, "parallel.cp", "%d", 1);
+    expect_cost_of_plan(ctx, &base, &where, false, NULL);
+    where.hardware.price_spot = 1.2;
+    where.hardware.price_spot_share = 0.5;
+    expect_cost_of_plan(ctx, &base, &where, true, "USD/1e9 of the winner: on spot nodes, which are cheaper; without interruptions\n");
+    let_fail(&where.hardware, 3);
+    where.hardware.failures_spot_hours = 0.7;
+    expect_cost_of_plan(ctx, &base, &where, false, "USD/1e9 of the winner: on demand; interruptions included, ");
+    where.hardware.failures_spot_hours = 50;
+    expect_cost_of_plan(ctx, &base, &where, true, "USD/1e9 of the winner: on spot nodes, which are cheaper; interruptions included, ");
+    orth_config_release(ctx, &base);
+    test_ctx_free(ctx);
+}
+
 /* Two cores, one of which does a product in half of the time that both together need for it: two ranks with a core each win. */
 static const char machine[] =
     "device: {name: X, memory_GiB: 4, memory_GBps: 10, fp32_tflops: 0.1}\nnode: {devices: 1}\nhost: {cores: 2, isa: base}\n"
@@ -646,6 +724,7 @@ int main(void)
         cmocka_unit_test(layouts_that_a_rule_between_keys_refuses_are_left_out_and_counted),
         cmocka_unit_test(a_hundred_thousand_layouts_are_ranked_in_two_seconds_of_processor_time),
         cmocka_unit_test(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_same_price),
+        cmocka_unit_test(the_cost_of_a_search_counts_interruptions_and_spot_nodes_as_a_plan_does),
         cmocka_unit_test(layouts_that_are_refused_when_they_are_compiled_are_left_out),
         cmocka_unit_test(what_few_plans_give_is_the_best_of_all_that_were_planned),
         cmocka_unit_test(a_search_says_the_same_on_any_number_of_threads),

@@ -348,19 +348,17 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
     ORTH_TRY(s);
     *out = (orth_cluster_plan){.steps = (double)steps, .worst_rank = orth_run_plan_worst(p)};
     sum_up(p, h, peak, out);
-    const double busy = out->steps * out->step_s / 86400, checkpoint = 12.0 * (double)p->total.num_elems; /* fp32 weights and moments */
-    if (h->failures_device_hours > 0)
-        out->goodput = orth_goodput_on(h, p->num_ranks, checkpoint, false);
-    if (h->failures_device_hours > 0 && h->failures_spot_hours > 0)
-        out->spot_goodput = orth_goodput_on(h, p->num_ranks, checkpoint, true);
-    if (h->failures_device_hours > 0 && out->goodput.share == 0)
+    const orth_rent rent = orth_rent_of(h, p->num_ranks, p->total.num_elems);
+    const double busy_h = out->steps * out->step_s / 3600;
+    out->goodput = rent.goodput;
+    out->spot_goodput = rent.spot_goodput;
+    if (isinf(rent.hours))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: the section `failures` leaves no time for progress: an interruption in %.3g h, and a checkpoint of "
-                         "%.3g GB takes %.3g h", h->mixed ? h->device_name : h->file, out->goodput.between_s / 3600, checkpoint / 1e9,
-                         out->goodput.save_s / 3600);
-    out->days = h->failures_device_hours > 0 ? busy / out->goodput.share : busy;
-    out->on_demand_usd = 24 * out->days * p->num_ranks * h->price_on_demand;
-    if (!orth_goodput_is_none(&out->spot_goodput))
-        out->spot_usd = 24 * (out->spot_goodput.share > 0 ? busy / out->spot_goodput.share : out->days) * p->num_ranks * orth_spot_price(h);
+                         "%.3g GB takes %.3g h", h->mixed ? h->device_name : h->file, out->goodput.between_s / 3600,
+                         out->goodput.save_s * h->failures_storage_GBps, out->goodput.save_s / 3600);
+    out->days = busy_h * rent.hours / 24;
+    out->on_demand_usd = busy_h * rent.on_demand_usd;
+    out->spot_usd = busy_h * rent.spot_usd;
     p->total.goodput = out->goodput.share;
     p->total.days = out->days;
     p->total.on_demand_usd = out->on_demand_usd;

@@ -27,3 +27,21 @@ double orth_spot_price(const orth_hardware *h)
 {
     return h->price_spot > 0 ? h->price_spot_share * h->price_spot + (1 - h->price_spot_share) * h->price_on_demand : 0;
 }
+
+orth_rent orth_rent_of(const orth_hardware *h, int64_t num_devices, int64_t num_elems)
+{
+    const double n = (double)num_devices, checkpoint = 12.0 * (double)num_elems;
+    orth_rent r = {.hours = 1};
+    if (h->failures_device_hours > 0)
+        r.goodput = orth_goodput_on(h, n, checkpoint, false);
+    if (h->failures_device_hours > 0 && h->failures_spot_hours > 0)
+        r.spot_goodput = orth_goodput_on(h, n, checkpoint, true);
+    if (h->failures_device_hours > 0)
+        r.hours = r.goodput.share > 0 ? 1 / r.goodput.share : INFINITY;
+    if (isinf(r.hours))
+        return r;
+    r.on_demand_usd = r.hours * n * h->price_on_demand;
+    if (!orth_goodput_is_none(&r.spot_goodput))
+        r.spot_usd = (r.spot_goodput.share > 0 ? 1 / r.spot_goodput.share : r.hours) * n * orth_spot_price(h);
+    return r;
+}

@@ -29,4 +29,13 @@ orth_goodput orth_goodput_on(const orth_hardware *h, double num_devices, double 
 /* USD for a device and hour where price.spot_share of the nodes are bought at price.spot; 0: not known. */
 double orth_spot_price(const orth_hardware *h);
 
+/* What devices take to compute for an hour, with what interruptions add to it where they are known. */
+typedef struct {
+    orth_goodput goodput, spot_goodput;   /* zero: not known */
+    double hours;                         /* INFINITY: they make no progress */
+    double on_demand_usd, spot_usd;       /* of all devices; 0: not known, or no progress */
+} orth_rent;
+/* Of num_devices devices of `h` that train num_elems parameters, whose checkpoints have weights and moments in fp32. */
+orth_rent orth_rent_of(const orth_hardware *h, int64_t num_devices, int64_t num_elems);
+
 #endif

@@ -66,6 +66,7 @@ orth_status orth_search_make_on(orth_ctx *ctx, orth_search *out, const orth_conf
     orth_model_config model;
     *out = (orth_search){.goal = goal, .where = *where, .num_threads = orth_price_threads(where)};
     ORTH_TRY(orth_describe_model(ctx, base, &model));
+    out->num_elems = orth_model_num_elems(&model);
     if (base->optimizer_freeze.n > 0)
         ORTH_TRY(check_frozen(ctx, base, &model));
     if (where->host) {
@@ -93,9 +94,29 @@ static const orth_price *price_of(const orth_search *s, const orth_candidate *c)
     return c->plan < 0 ? NULL : &s->plans[c->plan].price;
 }
 
+orth_rent orth_search_rent(const orth_search *s, int64_t num_devices)
+{
+    return orth_rent_of(&s->where.hardware, num_devices, s->num_elems);
+}
+
+double orth_search_hour_cost(const orth_search *s, const orth_rent *r, int64_t num_devices)
+{
+    const bool has_price = s->where.hardware.price_on_demand > 0 || s->where.hardware.price_spot > 0;
+    const bool spot = r->spot_usd > 0 && (r->on_demand_usd == 0 || r->spot_usd < r->on_demand_usd);
+    const double usd = spot ? r->spot_usd : r->on_demand_usd;
+    return !has_price ? r->hours * (double)num_devices : usd > 0 ? usd : INFINITY;
+}
+
+static double hour_cost(const orth_search *s, const orth_candidate *c)
+{
+    const int64_t n = orth_candidate_ranks(c);
+    const orth_rent r = orth_search_rent(s, n);
+    return orth_search_hour_cost(s, &r, n);
+}
+
 static double goal_key(const orth_search *s, double step_s, double bytes, const orth_candidate *c)
 {
-    return s->goal == ORTH_GOAL_TIME ? step_s : s->goal == ORTH_GOAL_COST ? step_s * (double)orth_candidate_ranks(c) : bytes;
+    return s->goal == ORTH_GOAL_TIME ? step_s : s->goal == ORTH_GOAL_COST ? step_s * hour_cost(s, c) : bytes;
 }
 
 double orth_search_key(const orth_search *s, const orth_candidate *c)
@@ -108,6 +129,8 @@ static double bytes_of(const orth_search *s, const orth_candidate *c)
 {
     const orth_price *p = price_of(s, c);
     const bool too_small = p && s->where.hardware.mixed && !p->fits; /* a device of some group */
+    if (s->goal == ORTH_GOAL_COST && isinf(hour_cost(s, c)))
+        return INFINITY;
     return !p ? c->bytes : p->refused || too_small ? INFINITY : (double)p->bytes;
 }
 

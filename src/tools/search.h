@@ -40,6 +40,7 @@ typedef struct {
     int32_t num_ahead, ahead_capacity;
     int num_threads;
     int32_t num_read;           /* small runs */
+    int64_t num_elems;          /* of the model */
 } orth_search;
 
 /* base: outlives the search. cluster: "h100-64", with a number of devices. ORTH_ERR_ARG, ORTH_ERR_NOMEM. On failure there is
@@ -88,7 +89,11 @@ static inline const orth_price *orth_search_price(const orth_search *s, int32_t 
 {
     return &s->plans[s->space.list[candidate].plan].price;
 }
-/* What is minimized: seconds, seconds times devices, or bytes. */
+/* What num_devices devices take to compute for an hour, as the plan of a run counts it. */
+orth_rent orth_search_rent(const orth_search *s, int64_t num_devices);
+/* The cheaper of its prices, in USD; device hours where the description has no price; INFINITY: no progress. */
+double orth_search_hour_cost(const orth_search *s, const orth_rent *r, int64_t num_devices);
+/* What is minimized: seconds, seconds times what such an hour costs, or bytes. */
 double orth_search_key(const orth_search *s, const orth_candidate *c);
 
 /* The run file of a candidate: `cfg` initialized, its keys set. */

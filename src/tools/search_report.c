@@ -289,9 +289,40 @@ static orth_status price_changes(orth_ctx *ctx, found *f)
 
 /* ---- for people ---- */
 
+/* Of 1e9 tokens, interruptions included; 0: not known. */
 static double usd_of(const found *f, const orth_price *p)
 {
-    return 1e9 / p->tokens_per_s / 3600 * p->num_ranks * f->s->where.hardware.price_on_demand;
+    const orth_hardware *h = &f->s->where.hardware;
+    const orth_rent r = orth_search_rent(f->s, p->num_ranks);
+    const double hour = orth_search_hour_cost(f->s, &r, p->num_ranks);
+    return (h->price_on_demand > 0 || h->price_spot > 0) && isfinite(hour) ? 1e9 / p->tokens_per_s / 3600 * hour : 0;
+}
+
+/* What the cost of a layout counts beside the price on demand: spot nodes, where they are cheaper, and interruptions. goodput 0: not known. */
+typedef struct {
+    bool spot;
+    double goodput;
+} cost_basis;
+
+static cost_basis basis_of(const found *f, const orth_price *p)
+{
+    const orth_rent r = orth_search_rent(f->s, p->num_ranks);
+    const bool spot = r.spot_usd != r.on_demand_usd && orth_search_hour_cost(f->s, &r, p->num_ranks) == r.spot_usd;
+    return (cost_basis){spot, spot && r.spot_goodput.share > 0 ? r.spot_goodput.share : r.goodput.share};
+}
+
+/* For people, of the winner; nothing where the price on demand is all there is. */
+static void add_basis(orth_ctx *ctx, orth_text *t, const found *f)
+{
+    const orth_price *p = orth_search_price(f->s, f->list[0]);
+    const cost_basis b = basis_of(f, p);
+    const char *nodes = b.spot ? "on spot nodes, which are cheaper" : "on demand";
+    if (usd_of(f, p) == 0)
+        return;
+    if (b.goodput > 0)
+        orth_text_addf(ctx, t, "USD/1e9 of the winner: %s; interruptions included, %.1f %% of the time makes progress\n", nodes, 100 * b.goodput);
+    else if (b.spot)
+        orth_text_addf(ctx, t, "USD/1e9 of the winner: %s; without interruptions\n", nodes);
 }
 
 /* parallel.dp_share of a planned candidate; "": equal. */
@@ -322,7 +353,7 @@ static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
     if (s->space.num_left_out > 0)
         orth_text_addf(ctx, t, "left out       %" PRId64 " layouts by rules between keys, the first: %s\n", s->space.num_left_out, s->space.why_left_out);
     if (f->num_best == 0)
-        orth_text_addf(ctx, t, "winner         %s\n", isinf(a->least_bytes) ? "none: each is refused by a rule, or has more on the hosts than they have (node.memory_GiB)" :
+        orth_text_addf(ctx, t, "winner         %s\n", isinf(a->least_bytes) ? "none: each is refused by a rule, has more on the hosts than they have (node.memory_GiB), or makes no progress (failures)" :
                        a->proved ? "none fits" : "none was found that fits; more plans (--plans) may find one");
     else if (a->proved)
         orth_text_addf(ctx, t, "winner         proved: %s\n", s->space.estimates ? "all layouts were planned"
@@ -451,6 +482,7 @@ static char *as_text(orth_ctx *ctx, const found *f)
     for (int i = 0; i < f->num_best; i++)
         add_candidate(ctx, &t, f, f->list[i], "");
     orth_text_add(ctx, &t, "exact: GiB; estimates: step s and all that follows from it\n");
+    add_basis(ctx, &t, f);
     if (f->s->num_plans < f->s->space.num)
         orth_text_addf(ctx, &t, "after the winner: the best of the %d layouts that were planned\n", f->s->num_plans);
     orth_price_split(orth_search_price(f->s, f->list[0]), split);
@@ -506,7 +538,12 @@ static json_t *candidate_json(const found *f, int32_t i)
                      orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind), "dp_share", shares, "step_s", p->step_s, "time", time_json(p, f->s->where.host), "memory",
                      (json_int_t)p->bytes, "tokens_per_s", p->tokens_per_s, "mfu", p->mfu, "usd_per_1e9_tokens", usd_of(f, p) > 0 ? json_real(usd_of(f, p)) : json_null(), "bound_s", c->step_s,
                      "memory_bound", (json_int_t)c->bytes);
+    const cost_basis basis = basis_of(f, p);
     add_away_json(root, c);
+    if (root) {
+        json_object_set_new(root, "spot", json_boolean(basis.spot));
+        json_object_set_new(root, "goodput", number_or_null(basis.goodput, basis.goodput > 0));
+    }
     return root;
 }
 
