@@ -9,6 +9,7 @@
 #include "plan/timeline.h"
 #include "plan/simulate.h"
 #include "run_case.h"
+#include "train/describe.h"
 
 /* ---- compiled programs in unit time ---- */
 
@@ -446,6 +447,45 @@ TEST(a_planned_timeline_of_many_ranks_shows_one_of_each_stage_and_the_worst)
     run_end(r);
 }
 
+/* A simulated step of 8 ranks in 4 stages, whose programs the plan is told to have so many instructions: which ranks the file has, in words and counted. */
+static void expect_drawn(int32_t instrs, int ranks, const char *words)
+{
+    static const char text[] = "model: {preset: gpt2-tiny, layers: 4}\ndata: {seq_len: 32}\ntrain: {global_batch: 8, micro_batch: 1}\nparallel: {pp: 4, dp: 2}\n";
+    run_case *r = run_begin();
+    orth_config cfg;
+    orth_model_config model;
+    orth_run_plan plan;
+    int shown;
+    char path[512], about[ORTH_DRAWN_MAX];
+    orth_ctx *ctx = test_ctx(1);
+    CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+    CHECK_OK(ctx, orth_config_parse(ctx, &cfg, "run.yaml", text, strlen(text)));
+    CHECK_OK(ctx, orth_describe_model(ctx, &cfg, &model));
+    CHECK_OK(ctx, orth_describe_plan(ctx, &plan, &cfg, &model, false));
+    for (int k = 0; k < plan.num_ranks; k++)
+        plan.ranks[k].num_instrs = ORTH_MAX(instrs, plan.ranks[k].num_instrs);
+    snprintf(path, sizeof path, "%s/p.json", r->dir);
+    CHECK_OK(ctx, orth_run_plan_price(ctx, &plan, &(orth_rates){.flops = 1e12, .bytes = 1e11}, path));
+    orth_run_plan_describe_drawn(&plan, about);
+    free(names_of(r, "p.json", &shown));
+    if (shown != ranks || !strstr(about, words))
+        fail_msg("%d instructions a rank: %d ranks, wanted %d; %s", (int)instrs, shown, ranks, about);
+    orth_run_plan_release(ctx, &plan);
+    orth_config_release(ctx, &cfg);
+    test_ctx_free(ctx);
+    run_end(r);
+}
+
+/* 32 ranks of 100000 instructions each: a file of 1 GB once. */
+TEST(a_planned_timeline_of_long_programs_shows_as_many_ranks_as_a_million_events_allow)
+{
+    expect_drawn(0, 8, "all 8 ranks");
+    expect_drawn(65536, 8, "all 8 ranks");
+    expect_drawn(80000, 6, "6 of 8 ranks: one of each pipeline stage, ranks 0 to ");
+    expect_drawn(200000, 2, "2 of 8 ranks: one of each of the first ");
+    expect_drawn(2000000, 1, "1 of 8 ranks: rank 0, which needs the most memory; more would be over 1048576 events");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -457,6 +497,7 @@ int main(void)
         cmocka_unit_test(planned_and_measured_timelines_have_the_same_spans),
         cmocka_unit_test(planned_spans_of_every_queue_last_no_negative_time),
         cmocka_unit_test(a_planned_timeline_of_many_ranks_shows_one_of_each_stage_and_the_worst),
+        cmocka_unit_test(a_planned_timeline_of_long_programs_shows_as_many_ranks_as_a_million_events_allow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,8 +155,8 @@ static void print(orth_ctx *ctx, char *text)
 
 static void print_drawn(const planning *x)
 {
-    char drawn[160];
-    orth_run_plan_describe_drawn(&x->plan, drawn, sizeof drawn);
+    char drawn[ORTH_DRAWN_MAX];
+    orth_run_plan_describe_drawn(&x->plan, drawn);
     printf("timeline       %s: %s\n", x->timeline, drawn);
 }
 

@@ -162,12 +162,12 @@ orth_status orth_run_plan_check(orth_ctx *ctx, orth_run_plan *p)
 
 /* ---- timelines ---- */
 
-#define MAX_DRAWN 64  /* ranks: a planned timeline of more shows some of them */
+#define MAX_DRAWN 64          /* ranks: a planned timeline of more shows some of them */
+#define MAX_EVENTS (1 << 20)  /* about 130 MB: of more, too */
 
-/* Ranks that have a clock: all, or those of rank 0's pipeline and `worst` (-1: none). */
+/* Ranks that a planned timeline shows: `worst` (-1: no matter), those of rank 0's pipeline in its first stages, and the first of all. */
 typedef struct {
-    bool all;
-    int worst;
+    int worst, stages, first, num;
 } drawn_ranks;
 
 static bool in_first_pipeline(const orth_run_plan *p, int rank)
@@ -176,9 +176,9 @@ static bool in_first_pipeline(const orth_run_plan *p, int rank)
     return orth_mesh_moved(m, 0, ORTH_AXIS_PP, orth_mesh_coord(m, rank, ORTH_AXIS_PP)) == rank;
 }
 
-static bool is_drawn(const orth_run_plan *p, drawn_ranks d, int rank)
+static bool is_drawn(const orth_run_plan *p, const drawn_ranks *d, int rank)
 {
-    return d.all || rank == d.worst || in_first_pipeline(p, rank);
+    return rank < d->first || rank == d->worst || (in_first_pipeline(p, rank) && orth_mesh_coord(&p->partition.mesh, rank, ORTH_AXIS_PP) < d->stages);
 }
 
 int orth_run_plan_worst(const orth_run_plan *p)
@@ -192,35 +192,76 @@ int orth_run_plan_worst(const orth_run_plan *p)
     return worst;
 }
 
-static drawn_ranks drawn_of(const orth_run_plan *p)
+/* A span for each instruction, and at most one change of memory. */
+static int64_t num_events(const orth_run_plan *p, int rank)
 {
-    return (drawn_ranks){p->num_ranks <= MAX_DRAWN, p->num_ranks <= MAX_DRAWN ? -1 : orth_run_plan_worst(p)};
+    return 2 * (int64_t)p->ranks[rank].num_instrs;
 }
 
-void orth_run_plan_describe_drawn(const orth_run_plan *p, char *out, size_t n)
+/* Counts a rank that is not drawn yet, if there is room for it. */
+static bool has_room(const orth_run_plan *p, drawn_ranks *d, int rank, int64_t *room)
+{
+    if (is_drawn(p, d, rank))
+        return true;
+    if (num_events(p, rank) > *room)
+        return false;
+    *room -= num_events(p, rank);
+    d->num++;
+    return true;
+}
+
+/* The worst, one of each stage, then of few ranks the others, as far as there is room. */
+static drawn_ranks drawn_of(const orth_run_plan *p)
+{
+    const int worst = orth_run_plan_worst(p), stages = p->partition.mesh.size[ORTH_AXIS_PP], most = p->num_ranks <= MAX_DRAWN ? p->num_ranks : 0;
+    int64_t room = MAX_EVENTS - num_events(p, worst);
+    drawn_ranks d = {.worst = worst, .num = 1};
+    while (d.stages < stages && has_room(p, &d, orth_mesh_moved(&p->partition.mesh, 0, ORTH_AXIS_PP, d.stages), &room))
+        d.stages++;
+    while (d.stages == stages && d.first < most && has_room(p, &d, d.first, &room))
+        d.first++;
+    return d;
+}
+
+void orth_run_plan_describe_drawn(const orth_run_plan *p, char out[ORTH_DRAWN_MAX])
 {
     const drawn_ranks d = drawn_of(p);
     const int stages = p->partition.mesh.size[ORTH_AXIS_PP];
-    if (d.all)
-        snprintf(out, n, "all %d ranks", p->num_ranks);
-    else
-        snprintf(out, n, "%d of %d ranks: one of each pipeline stage, and rank %d, which needs the most memory", stages + !in_first_pipeline(p, d.worst),
-                 p->num_ranks, d.worst);
+    char some[96] = "one of each pipeline stage, ", more[40] = "", why[64] = "";
+    if (d.num == p->num_ranks) {
+        snprintf(out, ORTH_DRAWN_MAX, "all %d ranks", p->num_ranks);
+        return;
+    }
+    if (d.num == 1)
+        some[0] = '\0';
+    else if (d.stages < stages)
+        snprintf(some, sizeof some, "one of each of the first %d of %d pipeline stages, ", d.stages, stages);
+    if (d.first > 0)
+        snprintf(more, sizeof more, "ranks 0 to %d, ", d.first - 1);
+    if (d.stages < stages || p->num_ranks <= MAX_DRAWN)
+        snprintf(why, sizeof why, "; more would be over %d events", MAX_EVENTS);
+    snprintf(out, ORTH_DRAWN_MAX, "%d of %d ranks: %s%s%srank %d, which needs the most memory%s", d.num, p->num_ranks, some, more, d.num > 1 ? "and " : "", d.worst, why);
 }
 
-/* NULL for ranks that are not drawn. */
-static orth_status make_clocks(orth_ctx *ctx, const orth_run_plan *p, drawn_ranks drawn, int64_t ***out)
+/* Whether the simulation is to say when a rank's instructions ran: of those that are drawn, and of the pipeline whose bubble is read. */
+static bool has_clock(const orth_run_plan *p, const drawn_ranks *d, int rank)
+{
+    return is_drawn(p, d, rank) || in_first_pipeline(p, rank);
+}
+
+/* NULL for ranks that have none. */
+static orth_status make_clocks(orth_ctx *ctx, const orth_run_plan *p, const drawn_ranks *drawn, int64_t ***out)
 {
     size_t bytes = (size_t)p->num_ranks * sizeof(int64_t *);
     for (int r = 0; r < p->num_ranks; r++)
-        if (is_drawn(p, drawn, r))
+        if (has_clock(p, drawn, r))
             bytes += (size_t)orth_clock_length(p->ranks[r].num_instrs) * sizeof(int64_t);
     int64_t **clocks = orth_mem_alloc(ctx, bytes);
     if (!clocks)
         return ORTH_ERR_NOMEM;
     int64_t *at = (int64_t *)(clocks + p->num_ranks);
     for (int r = 0; r < p->num_ranks; r++) {
-        const bool wanted = is_drawn(p, drawn, r);
+        const bool wanted = has_clock(p, drawn, r);
         clocks[r] = wanted ? at : NULL;
         at += wanted ? orth_clock_length(p->ranks[r].num_instrs) : 0;
     }
@@ -230,11 +271,12 @@ static orth_status make_clocks(orth_ctx *ctx, const orth_run_plan *p, drawn_rank
 
 orth_status orth_run_plan_clocks(orth_ctx *ctx, const orth_run_plan *p, int64_t ***out)
 {
-    return make_clocks(ctx, p, (drawn_ranks){true, -1}, out);
+    return make_clocks(ctx, p, &(drawn_ranks){.worst = -1, .first = p->num_ranks}, out);
 }
 
 typedef struct {
     const orth_run_plan *plan;
+    const drawn_ranks *drawn;  /* NULL: all that have clocks */
     int64_t *const *clocks;
     int64_t origin;            /* the earliest beginning of a rank */
     orth_arena arena;
@@ -254,7 +296,7 @@ static orth_status add_rank(orth_ctx *ctx, timeline *x, const orth_program *p, i
     char name[48];
     snprintf(name, sizeof name, "rank %d (stage %d)", rank, stage);
     orth_timeline_actions(p, x->clocks[rank], x->origin, spans, list->num_actions);
-    if (x->traced)
+    if (x->traced && (!x->drawn || is_drawn(x->plan, x->drawn, rank)))
         orth_timeline_add(ctx, &x->trace, rank, name, p, list, spans, x->clocks[rank], x->origin);
     if (orth_mesh_moved(&s->mesh, 0, ORTH_AXIS_PP, stage) == rank)
         x->spans[stage] = spans;
@@ -274,18 +316,15 @@ static orth_status add_ranks(orth_ctx *ctx, timeline *x, orth_run_plan *p)
     return ORTH_OK;
 }
 
-orth_status orth_run_plan_timeline(orth_ctx *ctx, orth_run_plan *p, int64_t *const *clocks, const char *path,
-                                   orth_bubble *bubble)
+static orth_status write_timeline(orth_ctx *ctx, orth_run_plan *p, int64_t *const *clocks, const char *path, const drawn_ranks *drawn,
+                                  orth_bubble *bubble)
 {
-    timeline x = {.plan = p, .clocks = clocks, .origin = clocks[0][0], .traced = path != NULL};
-    bool all = true;
-    char drawn[160];
-    for (int r = 1; r < p->num_ranks; r++) {
+    timeline x = {.plan = p, .drawn = drawn, .clocks = clocks, .origin = clocks[0][0], .traced = path != NULL};
+    char about[ORTH_DRAWN_MAX];
+    for (int r = 1; r < p->num_ranks; r++)
         x.origin = clocks[r] ? ORTH_MIN(x.origin, clocks[r][0]) : x.origin;
-        all = all && clocks[r];
-    }
-    orth_run_plan_describe_drawn(p, drawn, sizeof drawn);
-    x.trace.about = all ? NULL : drawn;
+    orth_run_plan_describe_drawn(p, about);
+    x.trace.about = drawn && drawn->num < p->num_ranks ? about : NULL;
     x.spans = ORTH_ARENA_ARRAY(ctx, &x.arena, const orth_span *, p->partition.schedule.num_ranks);
     orth_status s = x.spans ? add_ranks(ctx, &x, p) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
@@ -295,6 +334,11 @@ orth_status orth_run_plan_timeline(orth_ctx *ctx, orth_run_plan *p, int64_t *con
     orth_trace_release(ctx, &x.trace);
     orth_arena_release(ctx, &x.arena);
     return s;
+}
+
+orth_status orth_run_plan_timeline(orth_ctx *ctx, orth_run_plan *p, int64_t *const *clocks, const char *path, orth_bubble *bubble)
+{
+    return write_timeline(ctx, p, clocks, path, NULL, bubble);
 }
 
 /* ---- planned time ---- */
@@ -343,18 +387,19 @@ static orth_status keep_detail(orth_ctx *ctx, orth_run_plan *p, int64_t *const *
 orth_status orth_run_plan_time(orth_ctx *ctx, orth_run_plan *p, const orth_timing *timing, const char *path)
 {
     const orth_rank_source source = orth_programs_source(&p->programs);
+    const drawn_ranks drawn = path ? drawn_of(p) : (drawn_ranks){.worst = -1};
     int64_t **clocks = NULL;
     orth_bubble bubble;
     orth_rank_time *times = ORTH_NEW_ARRAY(ctx, orth_rank_time, p->num_ranks);
     orth_status s = times ? ORTH_OK : ORTH_ERR_NOMEM;
     if (s == ORTH_OK && (path || p->detail))
-        s = make_clocks(ctx, p, path ? drawn_of(p) : (drawn_ranks){false, -1}, &clocks);
+        s = make_clocks(ctx, p, &drawn, &clocks);
     if (s == ORTH_OK)
         s = orth_simulate_step(ctx, &source, timing, times, clocks);
     for (int r = 0; s == ORTH_OK && r < p->num_ranks; r++)
         p->ranks[r].time = times[r];
     if (s == ORTH_OK && path)
-        s = orth_run_plan_timeline(ctx, p, clocks, path, &bubble);
+        s = write_timeline(ctx, p, clocks, path, &drawn, &bubble);
     if (s == ORTH_OK && p->detail)
         s = keep_detail(ctx, p, clocks);
     orth_mem_free(ctx, clocks);

@@ -56,14 +56,16 @@ orth_status orth_run_plan_price(orth_ctx *ctx, orth_run_plan *p, const orth_rate
 /* The rank that takes the largest share of its limit (its plan's limit_bytes; of ranks without limits: the most bytes) in the memory of its
  * device; the lowest such. */
 int orth_run_plan_worst(const orth_run_plan *p);
-/* Which ranks a planned timeline shows, in words: all, or of more than 64 those of rank 0's pipeline and the worst. */
-void orth_run_plan_describe_drawn(const orth_run_plan *p, char *out, size_t n);
+/* Which ranks a planned timeline shows, in words: all; or of more than 64 those of rank 0's pipeline and the worst; or, of ranks with more than about a million
+ * events together, as many as are less: the worst, those of rank 0's pipeline, then others. */
+#define ORTH_DRAWN_MAX 256
+void orth_run_plan_describe_drawn(const orth_run_plan *p, char out[ORTH_DRAWN_MAX]);
 
 /* A clock (program.h) for each rank, in one block that is freed with orth_mem_free(ctx, *out).
  * The clocks lie one after the other from out[0] on. ORTH_ERR_NOMEM. */
 orth_status orth_run_plan_clocks(orth_ctx *ctx, const orth_run_plan *p, int64_t ***out);
 
-/* Clocks of ranks (NULL: not of that rank; rank 0's pipeline has them) as the file `path` (NULL: none), and the bubble of rank 0's pipeline into *bubble. */
+/* Clocks of ranks (NULL: not of that rank, which is not drawn; rank 0's pipeline has them) as the file `path` (NULL: none), and the bubble of rank 0's pipeline into *bubble. */
 orth_status orth_run_plan_timeline(orth_ctx *ctx, orth_run_plan *p, int64_t *const *clocks, const char *path,
                                    orth_bubble *bubble);
 
