@@ -221,6 +221,11 @@ TEST(limits_of_the_spaces_are_kept_apart)
         "plan run.yaml memory.offload_optimizer=host memory.offload_gradients=host memory.offload_ratio=0.5");
     RUN(r, 0, "memory.offload_ratio=0.5 has no effect: memory.offload_optimizer=none", "plan run.yaml memory.offload_ratio=0.5");
     RUN(r, 0, "  memory.offload_ratio=1\n", "plan run.yaml memory.offload_optimizer=host memory.offload_ratio=0.5 memory.limit_device=100KiB --ladder");
+    RUN(r, 0, "  memory.offload_optimizer=host memory.offload_ratio=0.5\n", "plan run.yaml --cluster=a100-80gb-1 --ladder --limit=100KiB");
+    assert_non_null(strstr(r->out, "  memory.offload_optimizer=host memory.offload_gradients=host memory.offload_params=host\n"));
+    assert_null(strstr(r->out, "ratio=0.5 memory.offload_gradients"));
+    RUN(r, 0, "one change", "plan run.yaml --ladder --limit=100KiB memory.offload_optimizer=host");
+    assert_null(strstr(r->out, "memory.offload_ratio"));
     RUN(r, 0, " memory.offload_gradients=host memory.offload_ratio=1\n",
         "plan run.yaml memory.offload_optimizer=host memory.offload_ratio=0.5 memory.limit_device=100KiB --ladder");
     RUN(r, 2, "memory.offload_params=host does not go with parallel.pipeline=pipedream",

@@ -12,6 +12,7 @@
 #define NEAREST 4          /* changes in the short answer */
 #define AUTO "memory.recompute=auto"
 #define NO_LIMIT "memory.limit_"
+#define HALF "memory.offload_optimizer=host memory.offload_ratio=0.5"
 #define MOST_INSTRS_FOR_AUTO 20000 /* hundreds of plans of a longer program take minutes */
 
 #define CHANGE_MAX 128
@@ -113,14 +114,16 @@ static bool is_full(const orth_ladder *l, orth_budget_kind k)
     return l->compared == (int)k || orth_budget_exceeded(&l->budgets[k]);
 }
 
-/* Optimizer state first, then what goes with it; of a run that has its optimizer state elsewhere also gradients alone. In the host's memory only
- * where the limit is a device's, which leaves that out. */
+/* Optimizer state first, on the host also a half of it, then what goes with it, which needs all of it there; of a run that has its optimizer state elsewhere
+ * also gradients alone. In the host's memory only where the limit is a device's, which leaves that out. */
 static void list_offloads(ladder *x, const orth_config *c)
 {
     const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0;
     const bool device = x->where->described || x->rank_limit || c->memory_limit_device > 0;
     if (c->memory_offload_optimizer != ORTH_memory_offload_optimizer_none && c->memory_offload_ratio < 1)
         offer(x, KIND_OFFLOAD, "memory.offload_ratio=1");
+    if (device && c->memory_offload_optimizer == ORTH_memory_offload_optimizer_none && c->memory_offload_ratio == 1)
+        offer(x, KIND_OFFLOAD, HALF);
     for (int tier = device ? 1 : 2; tier <= 2; tier++) {
         offer_offload(x, tier, false, false);
         if (c->memory_offload_optimizer != ORTH_memory_offload_optimizer_none)
@@ -411,13 +414,16 @@ static void join_words(const ladder *x, const int chosen[NUM_KINDS], int instead
 }
 
 /* ADD: a change that others of its kind do not outdo, from a run that does not fit. ADD_OUTDONE: one that they do. REPLACE: one in place of another of
- * its kind with which a run that fits is faster: the changes that save most for their time do not always make the fastest run together. */
+ * its kind with which a run that fits is faster: the changes that save most for their time do not always make the fastest run together. A half of the
+ * optimizer's state, cheap but often not enough, comes only then: chosen early, it makes others follow that a run with all of it would not need. */
 typedef enum { ADD, ADD_OUTDONE, REPLACE } step_kind;
 
 static bool is_tried(const ladder *x, const orth_ladder *l, const int chosen[NUM_KINDS], const orth_rung *from, step_kind how, int which)
 {
     const int now = chosen[x->changes[which].kind];
     if (now == which || is_hopeless(x, l, which, how == REPLACE ? l->over : from->over))
+        return false;
+    if (how != REPLACE && strcmp(x->changes[which].words, HALF) == 0)
         return false;
     return how == REPLACE ? now >= 0 : is_outdone(x, l, which) == (how == ADD_OUTDONE);
 }
