@@ -204,6 +204,8 @@ TEST(rules_between_options_are_told_in_words)
         {"model: {attention: full}\nparallel: {cp: 2}", "run.yaml:1:20: model.attention=full needs parallel.cp=1, not 2"},
         {"precision: {moments: 8bit}\noptimizer: {name: sgd}", "precision.moments=8bit needs optimizer.name=adamw or adam, not sgd"},
         {"precision: {products: mxfp8, compute: fp16}", "precision.products=mxfp8 needs precision.compute=bf16 or fp32, not fp16"},
+        {"numerics: {mode: fast}\nparallel: {pp: 2, dp: 2, dp_share: [3, 1], pipeline: zb-v, virtual_stages: 2}\nmemory: {ffn_chunk_rows: 1}",
+         "memory.ffn_chunk_rows=1 with parallel.pipeline=zb-v and unequal parallel.dp_share needs numerics.mode=reproducible"},
         {"precision: {products: fp8_tensor}\nmemory: {ffn_chunk_rows: 64}", "precision.products=fp8_tensor needs memory.ffn_chunk_rows=0"},
         {"precision: {products: fp8_block}\nmemory: {packed_weights: true}", "precision.products=fp8_block needs memory.packed_weights=false"},
         {"precision: {master: bf16}", "precision.master=bf16 needs precision.compute=bf16, not fp32"},

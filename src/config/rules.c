@@ -225,6 +225,20 @@ static orth_status quantised_products_have_what_they_need(orth_ctx *ctx, const o
     return ORTH_OK;
 }
 
+/* A chunk's gradients are complete with its backward, the others' with the products that zb-v makes later, for two chunks of layers: in which order
+ * depends on the number of micro-batches, and fast mode reduces them in that order. */
+static orth_status gradients_are_complete_in_one_order(orth_ctx *ctx, const orth_config *c)
+{
+    bool equal = true;
+    for (int32_t r = 1; r < c->parallel_dp_share.n; r++)
+        equal = equal && c->parallel_dp_share.v[r] == c->parallel_dp_share.v[0];
+    if (equal || c->memory_ffn_chunk_rows == 0 || strcmp(c->parallel_pipeline, "zb-v") != 0 || c->numerics_mode != ORTH_numerics_mode_fast)
+        return ORTH_OK;
+    return BREAKS(ctx, c, memory_ffn_chunk_rows, parallel_dp_share, "memory.ffn_chunk_rows=%" PRId64 " with parallel.pipeline=zb-v and unequal parallel.dp_share "
+                  "needs numerics.mode=reproducible or ffn_chunk_rows=0: ranks with other numbers of micro-batches complete gradients in another order",
+                  c->memory_ffn_chunk_rows);
+}
+
 static orth_status moments_in_8_bits_are_two(orth_ctx *ctx, const orth_config *c)
 {
     if (c->precision_moments != ORTH_precision_moments_8bit || c->optimizer_name != ORTH_optimizer_name_sgd)
@@ -417,7 +431,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         inputs_are_split_where_all_ranks_have_them,
         the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, freezing_names_something, rounded_gradients_are_fast,
         reuse_needs_one_stage, only_zero_3_gathers, units_have_a_size, steps_or_epochs, masters_are_of_a_type_that_is_computed_in, quantised_products_have_what_they_need,
-        moments_in_8_bits_are_two, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
+        moments_in_8_bits_are_two, gradients_are_complete_in_one_order, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
         ORTH_TRY(rules[i](ctx, cfg));
