@@ -33,6 +33,7 @@ run parallel.dp=2 parallel.zero=3 precision.compute=bf16
 run parallel.dp=2 parallel.pp=2 parallel.pipeline=interleaved parallel.virtual_stages=2 memory.recompute=selective
 run parallel.pp=2 parallel.pipeline=pipedream model.tied=false train.clip_norm=0
 run parallel.tp=2 parallel.cp=2 memory.offload_optimizer=file "memory.offload_dir=$work"
+run parallel.dp=2 parallel.zero=1 memory.offload_optimizer=host memory.offload_ratio=0.5 run.threads=2
 if command -v mpirun >/dev/null && grep 'mpi *on' <<<"$("$build/orthant" doctor)" >/dev/null; then
   launch=(mpirun --oversubscribe --mca mpi_yield_when_idle 1 -n 2)
   run parallel.dp=2 parallel.zero=1 comm.backend=mpi run.threads=1
