@@ -116,6 +116,12 @@ void orth_bucket_emit(orth_builder *b, orth_bucket *k)
     k->bytes = 0;
 }
 
+void orth_bucket_emit_gathers(orth_builder *b)
+{
+    for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
+        orth_bucket_emit(b, &b->gathers[k]);
+}
+
 /* ---- gradients ---- */
 
 /* Calls whose gradients wait, and these gradients. */

@@ -298,6 +298,8 @@ bool orth_bucket_fits(const orth_builder *b, const orth_bucket *k, const orth_bu
 void orth_bucket_add(orth_bucket *k, const orth_bucket_item *item);
 /* The collective; the bucket is empty then. */
 void orth_bucket_emit(orth_builder *b, orth_bucket *k);
+/* Those of the parameters that are about to be gathered. */
+void orth_bucket_emit_gathers(orth_builder *b);
 
 /* ---- uneven_shares.c ---- */
 

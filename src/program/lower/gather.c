@@ -70,12 +70,6 @@ static void gather_param(orth_builder *b, int64_t index)
     orth_bucket_add(k, &item);
 }
 
-static void end_gathers(orth_builder *b)
-{
-    for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
-        orth_bucket_emit(b, &b->gathers[k]);
-}
-
 void orth_gather_close(orth_builder *b)
 {
     for (int32_t k = 0; k < b->open.num && !b->spec->comm.keep_gathered; k++)
@@ -97,7 +91,7 @@ static void open_unit(orth_builder *b, const orth_block *block)
     for (int32_t k = 0; k < u.num; k++)
         for (int32_t i = 0; i < u.blocks[k].graph->num_params; i++)
             gather_param(b, u.blocks[k].param_index[i]);
-    end_gathers(b);
+    orth_bucket_emit_gathers(b);
 }
 
 static orth_operand whole_of(const orth_builder *b, int64_t index)
@@ -158,7 +152,7 @@ orth_operand orth_gather_read(orth_builder *b, const orth_block *block, int64_t 
     for (int32_t i = 0; i < block->graph->num_params; i++)
         if (b->spec->params[block->param_index[i]].feed_forward == b->spec->params[index].feed_forward)
             gather_param(b, block->param_index[i]);
-    end_gathers(b);
+    orth_bucket_emit_gathers(b);
     orth_build_from_node(b, from_block, from_node);
     b->recomputed = recomputed;
     return whole_of(b, index);

@@ -260,6 +260,19 @@ static void gather_updated(orth_builder *b, int64_t index)
         gather_param(b, index, gather->over);
 }
 
+static bool is_updated(const orth_builder *b, int64_t index, bool by_host)
+{
+    return orth_build_trains(b, index) && orth_offload_leaves(b, index) == by_host;
+}
+
+static bool updates_any(const orth_builder *b, bool by_host)
+{
+    bool any = false;
+    for (int64_t i = 0; i < b->spec->num_params; i++)
+        any = any || is_updated(b, i, by_host);
+    return any;
+}
+
 /* What the host updates. Its update of a parameter ends when that of the next has begun; what is updated is gathered from then on, but
  * where the device updates, too, behind that: a gather that waits for the host would hold it up. */
 static void update_by_host(orth_builder *b, orth_operand step, bool gather)
@@ -267,7 +280,7 @@ static void update_by_host(orth_builder *b, orth_operand step, bool gather)
     const orth_operand here = orth_offload_step(b, step);
     int64_t before = -1;
     for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
-        if (!orth_build_trains(b, i) || !orth_offload_leaves(b, i))
+        if (!is_updated(b, i, true))
             continue;
         update_param(b, i, here);
         if (gather && before >= 0)
@@ -279,29 +292,23 @@ static void update_by_host(orth_builder *b, orth_operand step, bool gather)
         gather_updated(b, before);
 }
 
-/* What is updated already is gathered while the rest is updated. */
+/* What is updated already is gathered while the rest is updated. Parameters of a bucket ascend, so those of the host have buckets of their own. */
 static void update_params(orth_builder *b, orth_operand step)
 {
-    bool stay = false, leave = false;
-    for (int64_t i = 0; i < b->spec->num_params; i++) {
-        stay = stay || (orth_build_trains(b, i) && !orth_offload_leaves(b, i));
-        leave = leave || (orth_build_trains(b, i) && orth_offload_leaves(b, i));
-    }
+    const bool stay = updates_any(b, false), leave = updates_any(b, true);
     if (leave)
         update_by_host(b, step, !stay);
     for (int64_t i = 0; stay && i < b->spec->num_params && !b->p->failed; i++) {
-        if (!orth_build_trains(b, i) || orth_offload_leaves(b, i))
+        if (!is_updated(b, i, false))
             continue;
         update_param(b, i, step);
         gather_updated(b, i);
     }
-    for (int k = 0; stay && leave && k < ORTH_COUNT(b->gathers); k++) /* parameters of a bucket ascend */
-        orth_bucket_emit(b, &b->gathers[k]);
+    orth_bucket_emit_gathers(b);
     for (int64_t i = 0; stay && leave && i < b->spec->num_params && !b->p->failed; i++)
-        if (orth_build_trains(b, i) && orth_offload_leaves(b, i))
+        if (is_updated(b, i, true))
             gather_updated(b, i);
-    for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
-        orth_bucket_emit(b, &b->gathers[k]);
+    orth_bucket_emit_gathers(b);
 }
 
 /* Where the embedding is on another rank, the gradient of a tied parameter is the sum of its use by the
