@@ -380,7 +380,7 @@ TEST(a_plan_that_does_not_fit_names_the_nearest_changes_with_which_it_does)
 TEST(a_plan_of_several_ranks_names_the_one_that_needs_the_most)
 {
     static char out[1 << 18];
-    const char *tiny = "plan model.preset=gpt2-tiny model.layers=4 model.vocab=5000 data.seq_len=32 train.global_batch=4 "
+    const char *tiny = "plan model.preset=gpt2-tiny model.layers=4 model.vocab=5000 data.seq_len=256 train.global_batch=4 "
                        "train.micro_batch=4 run.probe_s=0.003 ";
     char args[512];
     snprintf(args, sizeof args, "%sparallel.pp=4 --json", tiny);

@@ -51,7 +51,7 @@ static const command commands[] = {
 /* Of shim/fault.c. */
 static const char *const kinds[] = {"malloc", "write",   "fsync", "rename", "open",  "close", "mmap",
                                     "fopen",  "fwrite", "opendir", "mkdir", "flock", "remove", "thread", "fclose", "pread", "pwrite",
-                                    "open_direct", "uring_init", "uring", "uring_short", "stat"};
+                                    "open_direct", "uring_init", "uring", "uring_short", "uring_lost", "stat"};
 enum { NUM_KINDS = ORTH_COUNT(kinds) };
 
 typedef struct {

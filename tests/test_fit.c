@@ -158,7 +158,6 @@ TEST(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_tim
     close_case(&c);
 }
 
-/* From 1,032 tokens on the logits of a sequence are made in more chunks, which need less. */
 /* Of a preset, another width decides other sizes; its own width decides none. */
 TEST(a_row_with_the_width_of_the_preset_is_the_preset)
 {
@@ -180,12 +179,19 @@ TEST(a_row_with_the_width_of_the_preset_is_the_preset)
     run_end(r);
 }
 
+/* From 1,032 tokens on the logits of a sequence are made in more chunks, which need less. */
 TEST(a_longer_sequence_that_needs_less_is_found)
 {
+    static const char title[] = "largest that fits: data.seq_len=";
     run_case *r = run_begin();
-    RUN(r, 0, "largest that fits: data.seq_len=1088\n", "plan model.family=llama model.layers=1 model.hidden=64 model.heads=4 model.vocab=50257 "
+    RUN(r, 0, title, "plan model.family=llama model.layers=1 model.hidden=64 model.heads=4 model.vocab=50257 "
         "train.global_batch=8 train.micro_batch=1 data.seq_len=512 --fit=seq_len --limit=320MB");
-    assert_non_null(strstr(r->out, "1024                    402469184  no"));
+    long long bytes;
+    char fits[8];
+    const char *row = strstr(r->out, "\n1024  ");
+    assert_true(row && sscanf(row, " 1024 %lld %7s", &bytes, fits) == 2);
+    assert_string_equal(fits, "no");
+    assert_true(strtol(strstr(r->out, title) + strlen(title), NULL, 10) >= 1032); /* how much longer is a matter of the processor's caches */
     run_end(r);
 }
 

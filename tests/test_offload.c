@@ -470,7 +470,8 @@ TEST(where_a_file_cannot_pass_the_page_cache_by_the_run_says_why)
         const char *fault, *refused; /* what; NULL: nothing */
         int error;
     } cases[] = {{"open_direct:1", "O_DIRECT", EINVAL}, {"uring_init:1:1", "io_uring", EPERM}, {"uring_init:1:38", "io_uring", ENOSYS},
-                 {"uring:1:22", "O_DIRECT through io_uring", EINVAL}, {"uring_short:1:+", NULL, 0}, {"uring:3:11", NULL, 0}};
+                 {"uring:1:22", "O_DIRECT through io_uring", EINVAL},
+                 {"uring_lost:1", "O_DIRECT through io_uring", ETIMEDOUT}, {"uring_short:1:+", NULL, 0}, {"uring:3:11", NULL, 0}};
     run_case *r = run_begin();
     RUN(r, 0, "", STATE "checkpoint.dir=plain");
     for (int i = 0; i < ORTH_COUNT(cases); i++) {

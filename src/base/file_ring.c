@@ -38,6 +38,8 @@ int orth_file_move_plain(int fd, bool write, char *bytes, size_t n, size_t at)
 
 #define NUM_SLOTS 8
 #define SLOT_BYTES ((size_t)512 << 10)
+#define TRY_LIMIT_S 10   /* without any request that is completed: of one block of a new file */
+#define MOVE_LIMIT_S 300 /* of requests of a run, whose watchdog ends it earlier */
 
 typedef struct {
     char *buffer, *bytes;      /* SLOT_BYTES; where the request's bytes belong */
@@ -50,7 +52,7 @@ struct orth_file_ring {
     pthread_mutex_t mutex;     /* of a move */
     int plain, direct;         /* descriptors of one file */
     slot slots[NUM_SLOTS];
-    int in_flight;
+    int in_flight, limit_s;
     int error;                 /* of the move at hand: the first; 0 */
     bool lost;                 /* the ring itself failed: what is in flight is not known any more, and it is not used again */
 };
@@ -99,13 +101,17 @@ static void finish(orth_file_ring *r, slot *s, bool write, int result)
 }
 
 /* Hands over what was started, and waits until a request is complete if asked to. A call that a signal cut off, or for which the system had no
- * room at the moment, is made again by the loop. */
+ * room at the moment, is made again by the loop. A request that was never completed has been seen (Linux 6.18, a file in tmpfs). */
 static void enter(orth_file_ring *r, bool wait)
 {
-    const int n = io_uring_submit_and_wait(&r->ring, wait ? 1 : 0);
+    struct __kernel_timespec limit = {.tv_sec = r->limit_s};
+    struct io_uring_cqe *complete;
+    int n = io_uring_submit(&r->ring);
+    if (n >= 0 && wait)
+        n = io_uring_wait_cqe_timeout(&r->ring, &complete, &limit);
     if (n >= 0 || n == -EINTR || n == -EAGAIN || n == -EBUSY)
         return;
-    r->error = r->error ? r->error : -n;
+    r->error = r->error ? r->error : n == -ETIME ? ETIMEDOUT : -n;
     r->lost = true;
 }
 
@@ -149,8 +155,22 @@ int orth_file_ring_move(orth_file_ring *r, bool write, char *bytes, size_t n, si
 static int try_block(orth_file_ring *r)
 {
     char block[ORTH_FILE_BLOCK];
-    const int error = move(r, false, block, sizeof block, 0);
-    return error ? error : move(r, true, block, sizeof block, 0);
+    r->limit_s = TRY_LIMIT_S;
+    int error = move(r, false, block, sizeof block, 0);
+    if (!error)
+        error = move(r, true, block, sizeof block, 0);
+    r->limit_s = MOVE_LIMIT_S;
+    return error;
+}
+
+/* Before Linux 5.11 liburing makes the limit of a wait a request of its own, for which the ring has no room. */
+static int init_ring(orth_file_ring *r)
+{
+    const int error = -io_uring_queue_init(NUM_SLOTS, &r->ring, 0);
+    if (error || r->ring.features & IORING_FEAT_EXT_ARG)
+        return error;
+    io_uring_queue_exit(&r->ring);
+    return ENOSYS;
 }
 
 static int open_parts(orth_file_ring *r, size_t bytes, const char **what)
@@ -162,7 +182,7 @@ static int open_parts(orth_file_ring *r, size_t bytes, const char **what)
     if (r->direct < 0)
         return errno;
     *what = "io_uring";
-    int error = -io_uring_queue_init(NUM_SLOTS, &r->ring, 0);
+    int error = init_ring(r);
     if (error == 0 && bytes >= ORTH_FILE_BLOCK) {
         *what = "O_DIRECT through io_uring";
         error = try_block(r);
@@ -181,6 +201,7 @@ orth_file_ring *orth_file_ring_open(int fd, size_t bytes, char *room, char why[O
     r->plain = fd;
     for (int k = 0; k < NUM_SLOTS; k++)
         r->slots[k].buffer = room + (size_t)k * SLOT_BYTES;
+    r->limit_s = MOVE_LIMIT_S;
     const int error = open_parts(r, bytes, &what);
     why[0] = '\0';
     if (error) {
@@ -201,6 +222,11 @@ void orth_file_ring_close(orth_file_ring *r)
     pthread_mutex_destroy(&r->mutex);
 }
 
+bool orth_file_ring_keeps(const char *room)
+{
+    return room && ((const orth_file_ring *)(room + NUM_SLOTS * SLOT_BYTES))->in_flight > 0;
+}
+
 #else
 
 size_t orth_file_ring_room(void)
@@ -218,6 +244,12 @@ orth_file_ring *orth_file_ring_open(int fd, size_t bytes, char *room, char why[O
 void orth_file_ring_close(orth_file_ring *r)
 {
     (void)r;
+}
+
+bool orth_file_ring_keeps(const char *room)
+{
+    (void)room;
+    return false;
 }
 
 int orth_file_ring_move(orth_file_ring *r, bool write, char *bytes, size_t n, size_t at)

@@ -21,11 +21,15 @@ typedef struct orth_file_ring orth_file_ring;
 size_t orth_file_ring_room(void);
 
 /* fd: of a file of `bytes` bytes. room: zeroed pages. Both outlive the ring. NULL, with the reason in `why`, where the file system refuses
- * O_DIRECT, or the system io_uring. */
+ * O_DIRECT, or the system io_uring, or does not complete a request within 10 s. */
 orth_file_ring *orth_file_ring_open(int fd, size_t bytes, char *room, char why[ORTH_FILE_WHY_MAX]);
 void orth_file_ring_close(orth_file_ring *r); /* NULL is fine */
 
-/* Whole blocks [at, at + n) of the file, by one thread at a time. 0, or the errno of the first failure; nothing is under way afterwards. */
+/* Whether a request was given up that the system may still complete: it then writes to these pages, which stay mapped after the ring. */
+bool orth_file_ring_keeps(const char *room); /* NULL is fine */
+
+/* Whole blocks [at, at + n) of the file, by one thread at a time. 0, or the errno of the first failure; nothing is under way afterwards, but
+ * for ETIMEDOUT: no request was completed for 300 s. */
 int orth_file_ring_move(orth_file_ring *r, bool write, char *bytes, size_t n, size_t at);
 
 /* Any bytes, by pread and pwrite. 0 or errno; EIO where the file ends before. */

@@ -99,7 +99,8 @@ orth_status orth_scratch_open(orth_ctx *ctx, orth_scratch *out, const char *dir,
 void orth_scratch_close(orth_scratch *s)
 {
     orth_file_ring_close(s->ring);
-    orth_pages_unmap(s->room, s->room_bytes);
+    if (!orth_file_ring_keeps(s->room))
+        orth_pages_unmap(s->room, s->room_bytes);
     close(s->fd);
 }
 

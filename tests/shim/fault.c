@@ -4,7 +4,7 @@
  *   ORTH_FAULT_COUNTS=FILE       at the end of the process: a line "KIND COUNT" for each kind, and one for fsync of folders
  *
  * uring: a completed request of io_uring; uring_short: one that comes back with half of its bytes. open_direct: open with O_DIRECT.
- * open_tmpfile: open with O_TMPFILE, which counts as open, too.
+ * uring_lost: none is completed before a wait ends. open_tmpfile: open with O_TMPFILE, which counts as open, too.
  * Calls count from main on: what the loader does before is not the program's. A close that fails has closed, as Linux does it.
  * stat: stat, lstat and access. flip: a write of 4 KB or more says that all is written, and one bit is another on the disk.
  * For glibc, whose own allocator is reachable under other names (so nothing here allocates to find it).
@@ -33,7 +33,7 @@
     KIND(mkdir, ENOSPC) KIND(flock, EIO) KIND(remove, EIO) KIND(thread, EAGAIN)          \
     KIND(pwrite, EIO) KIND(pread, EIO) KIND(fclose, EIO)                                                    \
     KIND(open_tmpfile, EROFS) KIND(fallocate, ENOSPC) KIND(flip, EIO) KIND(stat, EIO)                                       \
-    KIND(open_direct, EINVAL) KIND(uring_init, EPERM) KIND(uring, EIO) KIND(uring_short, EIO)
+    KIND(open_direct, EINVAL) KIND(uring_init, EPERM) KIND(uring, EIO) KIND(uring_short, EIO) KIND(uring_lost, ETIME)
 
 enum {
 #define KIND(name, code) F_##name,
@@ -302,11 +302,17 @@ struct io_uring_cqe {
 };
 
 int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags);
+int io_uring_wait_cqe_timeout(struct io_uring *ring, struct io_uring_cqe **complete, void *limit);
 unsigned io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_cqe **list, unsigned room);
 
 int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
 {
     return fails(F_uring_init) ? -fault_errno : NEXT(io_uring_queue_init)(entries, ring, flags);
+}
+
+int io_uring_wait_cqe_timeout(struct io_uring *ring, struct io_uring_cqe **complete, void *limit)
+{
+    return fails(F_uring_lost) ? -fault_errno : NEXT(io_uring_wait_cqe_timeout)(ring, complete, limit);
 }
 
 unsigned io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_cqe **list, unsigned room)
