@@ -61,6 +61,7 @@ static char *page_of(orth_ctx *ctx, const char *run, const char *cluster, orth_r
     orth_hardware h;
     orth_cluster_plan c;
     orth_scaling scaling;
+    orth_shares shares;
     const orth_rates rates = {1e9, 1e9};
     orth_plan_page page = {.plan = p, .scaling = &scaling, .flops = 1e9, .bytes = 1e9};
     CHECK_OK(ctx, orth_config_init(ctx, &cfg));
@@ -80,9 +81,16 @@ static char *page_of(orth_ctx *ctx, const char *run, const char *cluster, orth_r
     } else {
         CHECK_OK(ctx, orth_run_plan_price(ctx, p, &rates, NULL));
     }
+    if (cluster && h.mixed) {
+        orth_place_to_run where = {.described = true, .hardware = h};
+        CHECK_OK(ctx, orth_shares_find(ctx, &cfg, &where, &shares));
+        page.shares = &shares;
+    }
     CHECK_OK(ctx, orth_scaling_find(ctx, &cfg, cluster, &scaling));
     char *html = orth_plan_html(ctx, &page);
     assert_non_null(html);
+    if (cluster)
+        orth_hardware_release(ctx, &h);
     orth_config_release(ctx, &cfg);
     return html;
 }
@@ -144,6 +152,61 @@ TEST(a_page_is_well_formed_loads_nothing_and_has_the_figures_of_the_plan)
     test_ctx_free(ctx);
 }
 
+/* Each space by itself: only what is on a device is held against what the device has. */
+TEST(a_page_of_a_run_with_offload_has_bars_for_the_device_and_for_the_host)
+{
+    static const char run[] = "model: {preset: llama-tiny, layers: 4}\ndata: {seq_len: 64}\ntrain: {global_batch: 4, micro_batch: 2, steps: 1000}\n"
+                              "parallel: {dp: 2, zero: 1}\nprecision: {compute: bf16}\nmemory: {offload_optimizer: host}\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_run_plan p;
+    orth_model_config model;
+    orth_step_detail detail;
+    char *html = page_of(ctx, run, "h100", &p, &model, &detail), text[128];
+    check_well_formed(html);
+    assert_int_equal(count(html, "<span class=\"bar\">"), 2 * 2);
+    assert_int_equal(count(html, "<span class=\"limit\""), 2);
+    const char *device = strstr(html, "<b>device</b>"), *host = strstr(html, "<b>host</b>");
+    assert_true(device && host && device < host);
+    for (int r = 0; r < 2; r++) {
+        assert_true(p.ranks[r].device_bytes < p.ranks[r].total_bytes);
+        snprintf(text, sizeof text, "rank %d</span>", r);
+        const char *on_device = strstr(device, text), *on_host = strstr(host, text);
+        assert_true(on_device && on_device < host && on_host);
+        snprintf(text, sizeof text, "%.3f GiB</span>", (double)p.ranks[r].device_bytes / 0x1p30);
+        assert_true(strstr(on_device, text) && strstr(on_device, text) < host);
+        snprintf(text, sizeof text, "%.3f GiB</span>", (double)orth_memory_of_space(&p.ranks[r].memory, ORTH_SPACE_HOST) / 0x1p30);
+        assert_non_null(strstr(on_host, text));
+    }
+    snprintf(text, sizeof text, "The ranks of a node have %.2f GiB", (double)p.total.node_bytes / 0x1p30);
+    assert_non_null(strstr(html, text));
+    orth_mem_free(ctx, html);
+    orth_run_plan_release(ctx, &p);
+    test_ctx_free(ctx);
+}
+
+TEST(a_page_of_a_mixed_cluster_has_its_groups_and_the_shares_of_the_batch)
+{
+    static const char run[] = "model: {preset: llama3-1b}\ndata: {seq_len: 8192}\ntrain: {global_batch: 64, micro_batch: 1, steps: 1000}\n"
+                              "parallel: {dp: 4, tp: 8}\nprecision: {compute: bf16}\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_run_plan p;
+    orth_model_config model;
+    orth_step_detail detail;
+    char *html = page_of(ctx, run, "h100-a100", &p, &model, &detail);
+    check_well_formed(html);
+    check_loads_nothing(html);
+    const char *groups = strstr(html, "<h2>Groups of devices</h2>");
+    assert_non_null(groups);
+    assert_non_null(strstr(groups, "<tr><td>fast</td><td>16 x "));
+    assert_non_null(strstr(groups, "<tr><td>slow</td><td>16 x "));
+    assert_non_null(strstr(groups, "<tr><td>equal</td>"));
+    assert_non_null(strstr(groups, "<tr><td>proposed: parallel.dp_share=["));
+    assert_non_null(strstr(groups, "<tr><td>fast alone, parallel.dp="));
+    orth_mem_free(ctx, html);
+    orth_run_plan_release(ctx, &p);
+    test_ctx_free(ctx);
+}
+
 TEST(a_page_of_this_machine_has_no_cost_and_says_so)
 {
     static const char run[] = "model: {preset: gpt2-tiny}\ndata: {seq_len: 64}\ntrain: {global_batch: 4}\n";
@@ -164,6 +227,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page_is_well_formed_loads_nothing_and_has_the_figures_of_the_plan),
+        cmocka_unit_test(a_page_of_a_run_with_offload_has_bars_for_the_device_and_for_the_host),
+        cmocka_unit_test(a_page_of_a_mixed_cluster_has_its_groups_and_the_shares_of_the_batch),
         cmocka_unit_test(a_page_of_this_machine_has_no_cost_and_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

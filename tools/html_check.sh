@@ -58,5 +58,11 @@ END
 
 "$orthant" plan configs/runs/llama3-8b.yaml --cluster=h100-64 parallel.pp=2 parallel.dp=16 --html="$out/cluster.html" >/dev/null
 "$orthant" plan model.preset=gpt2-tiny data.seq_len=128 train.global_batch=16 parallel.dp=2 parallel.zero=3 --html="$out/here.html" >/dev/null
+"$orthant" plan configs/runs/llama3-8b.yaml --cluster=a100-80gb-8 parallel.dp=4 parallel.tp=2 memory.offload_optimizer=host \
+  --html="$out/offload.html" >/dev/null
+"$orthant" plan configs/runs/llama3-8b.yaml --cluster=h100-a100 parallel.tp=8 parallel.dp=4 train.global_batch=256 \
+  --html="$out/groups.html" >/dev/null
 look cluster
 look here
+look offload
+look groups

@@ -34,6 +34,7 @@ typedef struct {
     orth_config there;                /* cfg, for that hardware */
     orth_cluster_plan on_cluster;
     orth_step_detail *detail;         /* NULL: not wanted */
+    orth_shares *shares;              /* NULL: there is one group of devices, or one data-parallel rank */
     orth_warnings warnings;           /* of this plan alone, for JSON */
 } planning;
 
@@ -195,22 +196,24 @@ static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
     return s;
 }
 
-/* What other shares of the batch, and each group of devices alone, would make of the step, in words or as JSON. *out NULL: there is one group, or
- * one data-parallel rank. */
-static orth_status describe_shares(orth_ctx *ctx, const orth_cmd *cmd, const planning *x, char **out)
+/* What other shares of the batch, and each group of devices alone, would make of the step. */
+static orth_status find_shares(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
 {
     orth_place_to_run where = {.described = true, .hardware = x->hardware};
-    *out = NULL;
     if (!x->hardware.mixed || x->cfg->parallel_dp == 1)
         return ORTH_OK;
-    orth_shares *shares = ORTH_NEW(ctx, orth_shares);
-    orth_status s = shares ? orth_shares_find(ctx, &cmd->config, &where, shares) : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK) {
-        *out = orth_cmd_flag(cmd, "json") ? orth_shares_json(ctx, shares, x->hardware.mixed) : orth_shares_text(ctx, shares, x->hardware.mixed);
-        s = *out ? ORTH_OK : ORTH_ERR_NOMEM;
-    }
-    orth_mem_free(ctx, shares);
-    return s;
+    x->shares = ORTH_NEW(ctx, orth_shares);
+    return x->shares ? orth_shares_find(ctx, &cmd->config, &where, x->shares) : ORTH_ERR_NOMEM;
+}
+
+/* The same in words or as JSON. */
+static orth_status describe_shares(orth_ctx *ctx, const planning *x, bool json, char **out)
+{
+    *out = NULL;
+    if (!x->shares)
+        return ORTH_OK;
+    *out = json ? orth_shares_json(ctx, x->shares, x->hardware.mixed) : orth_shares_text(ctx, x->shares, x->hardware.mixed);
+    return *out ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 static const char not_listed[] =
@@ -254,7 +257,7 @@ static orth_status find_roofs(orth_ctx *ctx, const planning *x, orth_plan_page *
 static orth_status write_page(orth_ctx *ctx, const orth_cmd *cmd, const planning *x)
 {
     orth_scaling scaling;
-    orth_plan_page page = {.plan = &x->plan, .cluster = x->cluster ? &x->on_cluster : NULL, .scaling = &scaling};
+    orth_plan_page page = {.plan = &x->plan, .cluster = x->cluster ? &x->on_cluster : NULL, .scaling = &scaling, .shares = x->shares};
     ORTH_TRY(find_roofs(ctx, x, &page));
     ORTH_TRY(orth_scaling_find(ctx, &cmd->config, orth_cmd_flag(cmd, "cluster"), &scaling));
     char *html = orth_plan_html(ctx, &page);
@@ -465,7 +468,9 @@ static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
     if (json && x->cluster)
         orth_cluster_warn_products(ctx, &x->plan, &x->hardware);
     x->plan.total.warnings = orth_warnings_stop(ctx, &x->warnings);
-    orth_status s = json && !x->plan.total.warnings ? ORTH_ERR_NOMEM : describe_shares(ctx, cmd, x, &shares);
+    orth_status s = json && !x->plan.total.warnings ? ORTH_ERR_NOMEM : find_shares(ctx, cmd, x);
+    if (s == ORTH_OK)
+        s = describe_shares(ctx, x, json, &shares);
     if (s == ORTH_OK && json && x->cluster && !x->plan.total.fits)
         s = find_changes(ctx, cmd, x, true, &changes);
     if (s == ORTH_OK && json && x->hardware.mixed) {
@@ -492,6 +497,7 @@ static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
         s = write_page(ctx, cmd, x);
     if (s == ORTH_OK && orth_cmd_flag(cmd, "require-fit"))
         s = orth_plan_require_fit(ctx, &x->plan.total);
+    orth_mem_free(ctx, x->shares);
     orth_run_plan_release(ctx, &x->plan);
     return s;
 }

@@ -433,16 +433,9 @@ static void add_goodput(orth_ctx *ctx, orth_text *t, const char *name, const ort
                        g->save_s, restart_s);
 }
 
-/* Of a group: what its slowest rank does, the rank that needs the most, and what the group costs; usd 0: not known. */
-typedef struct {
-    const orth_rank_time *busiest;
-    size_t most, limit;
-    double usd;
-} group_figures;
-
-static group_figures figures_of(const orth_run_plan *p, const orth_device_group *g, const orth_cluster_plan *c)
+orth_group_figures orth_cluster_group(const orth_run_plan *p, const orth_device_group *g, const orth_cluster_plan *c)
 {
-    group_figures f = {.busiest = &p->ranks[g->first].time, .limit = orth_cluster_rank_limit(&g->own, 0)};
+    orth_group_figures f = {.busiest = &p->ranks[g->first].time, .limit = orth_cluster_rank_limit(&g->own, 0)};
     for (int64_t r = g->first; r < g->first + g->num_devices; r++) {
         f.busiest = p->ranks[r].time.compute_s > f.busiest->compute_s ? &p->ranks[r].time : f.busiest;
         f.most = ORTH_MAX(f.most, p->ranks[r].device_bytes);
@@ -453,7 +446,7 @@ static group_figures figures_of(const orth_run_plan *p, const orth_device_group 
 
 static void add_group(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_device_group *g, const orth_cluster_plan *c)
 {
-    const group_figures f = figures_of(p, g, c);
+    const orth_group_figures f = orth_cluster_group(p, g, c);
     orth_text_addf(ctx, t, "  %-16s %4" PRId64 " x %-32s %9.2f %11.2f %10.1f %9.1f", g->name, g->num_devices, g->own.device_name, gib(f.most),
                    gib(f.limit), 100 * f.busiest->compute_s / c->step_s, 100 * f.busiest->wait_s / c->step_s);
     if (f.usd > 0)
@@ -475,7 +468,7 @@ char *orth_cluster_groups_json(orth_ctx *ctx, const orth_run_plan *p, const orth
     orth_json_out j = {ctx, &t};
     orth_json_open(&j, NULL, '[');
     for (int i = 0; i < m->num_groups; i++) {
-        const group_figures f = figures_of(p, &m->group[i], c);
+        const orth_group_figures f = orth_cluster_group(p, &m->group[i], c);
         orth_json_open(&j, NULL, '{');
         orth_json_string(&j, "name", m->group[i].name);
         orth_json_string(&j, "device", m->group[i].own.device_name);

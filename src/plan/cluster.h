@@ -10,6 +10,7 @@
 #define ORTH_PLAN_CLUSTER_H
 
 #include "plan/goodput.h"
+#include "plan/mixed.h"
 #include "plan/run_plan.h"
 
 typedef struct {
@@ -42,6 +43,15 @@ orth_status orth_cluster_clocks(orth_ctx *ctx, const orth_rank_source *source, c
 /* For people: the answer in five lines, then memory of the worst rank and of each stage, and traffic of each axis. Heap
  * memory; NULL with the error recorded. */
 char *orth_cluster_text(orth_ctx *ctx, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c);
+
+/* Of a group: the rank that computes longest, the most bytes that a rank has on its device and what there are, and what the group costs in the whole run;
+ * usd 0: not known. */
+typedef struct {
+    const orth_rank_time *busiest;
+    size_t most, limit;
+    double usd;
+} orth_group_figures;
+orth_group_figures orth_cluster_group(const orth_run_plan *p, const orth_device_group *g, const orth_cluster_plan *c);
 
 /* The rows of the text for groups of devices, a JSON array. Heap memory; NULL with the error recorded. */
 char *orth_cluster_groups_json(orth_ctx *ctx, const orth_run_plan *p, const orth_mixed *m, const orth_cluster_plan *c);

@@ -54,8 +54,11 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
     const double s = p->time.step_s;
     char value[96], more[160];
     orth_text_add(ctx, t, "<div class=\"cards\">\n");
-    snprintf(more, sizeof more, "%.2f of %.2f GiB%s", gib(p->worst_bytes ? p->worst_bytes : p->total_bytes), gib(p->limit_bytes),
-             x->cluster ? " on the rank that needs the most" : ", all ranks together");
+    if (p->node_bytes > p->node_limit_bytes)
+        snprintf(more, sizeof more, "%.2f of %.0f GiB in the host of a node", gib(p->node_bytes), gib(p->node_limit_bytes));
+    else
+        snprintf(more, sizeof more, "%.2f of %.2f GiB%s", gib(p->worst_bytes ? p->worst_bytes : p->total_bytes), gib(p->limit_bytes),
+                 x->cluster ? " on the rank that needs the most" : ", all ranks together");
     add_card(ctx, t, !p->fits, "memory (exact)", p->fits ? "fits" : "does not fit", more);
     snprintf(value, sizeof value, "%.4g s", s);
     snprintf(more, sizeof more, "%" PRId64 " tokens a step", p->tokens);
@@ -71,18 +74,19 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
 
 /* ---- memory ---- */
 
-static void add_bar(orth_ctx *ctx, orth_text *t, const char *name, const orth_plan *p, size_t limit, size_t full)
+static void add_bar(orth_ctx *ctx, orth_text *t, int rank, const size_t bytes[ORTH_NUM_CLASSES], size_t limit, size_t full)
 {
-    orth_text_addf(ctx, t, "<div class=\"row\"><span class=\"name\">%s</span><span class=\"bar\">", name);
+    size_t sum = 0;
+    orth_text_addf(ctx, t, "<div class=\"row\"><span class=\"name\">rank %d</span><span class=\"bar\">", rank);
     for (int c = 0; c < ORTH_NUM_CLASSES; c++) {
-        const size_t bytes = orth_memory_of_class(&p->memory, (orth_class)c);
-        if (bytes > 0)
-            orth_text_addf(ctx, t, "<i class=\"p%d\" style=\"width:%.3f%%\" title=\"%s: %.4f GiB\"></i>", c, 100 * (double)bytes / (double)full,
-                           orth_class_name((orth_class)c), gib(bytes));
+        if (bytes[c] > 0)
+            orth_text_addf(ctx, t, "<i class=\"p%d\" style=\"width:%.3f%%\" title=\"%s: %.4f GiB\"></i>", c, 100 * (double)bytes[c] / (double)full,
+                           orth_class_name((orth_class)c), gib(bytes[c]));
+        sum += bytes[c];
     }
     if (limit > 0)
         orth_text_addf(ctx, t, "<span class=\"limit\" style=\"left:%.3f%%\"></span>", 100 * (double)limit / (double)full);
-    orth_text_addf(ctx, t, "</span><span class=\"gib\">%.3f GiB</span></div>\n", gib(p->total_bytes));
+    orth_text_addf(ctx, t, "</span><span class=\"gib\">%.3f GiB</span></div>\n", gib(sum));
 }
 
 /* The rank of a stage that needs the most. */
@@ -90,32 +94,114 @@ static int worst_of(const orth_run_plan *p, int stage)
 {
     int worst = -1;
     for (int r = 0; r < p->num_ranks; r++)
-        if (orth_mesh_coord(&p->partition.mesh, r, ORTH_AXIS_PP) == stage && (worst < 0 || p->ranks[r].total_bytes > p->ranks[worst].total_bytes))
+        if (orth_mesh_coord(&p->partition.mesh, r, ORTH_AXIS_PP) == stage && (worst < 0 || p->ranks[r].device_bytes > p->ranks[worst].device_bytes))
             worst = r;
     return worst;
 }
 
-static void add_memory(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
+/* Where kernels work: the device, once something is elsewhere. */
+static orth_space space_of_kernels(const orth_run_plan *p)
+{
+    return orth_memory_of_space(&p->total.memory, ORTH_SPACE_DEVICE) > 0 ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST;
+}
+
+static size_t limit_of(const orth_plan_page *x, int rank, orth_space s)
+{
+    return x->cluster && s == space_of_kernels(x->plan) ? x->plan->ranks[rank].limit_bytes : 0;
+}
+
+/* A bar for each rank, of many for one of each stage. */
+static void add_space(orth_ctx *ctx, orth_text *t, const orth_plan_page *x, orth_space s)
 {
     const orth_run_plan *p = x->plan;
     const bool every = p->num_ranks <= MEMORY_ROWS;
     const int rows = every ? p->num_ranks : p->partition.mesh.size[ORTH_AXIS_PP];
-    const size_t limit = x->cluster ? p->total.limit_bytes : 0;
-    size_t full = limit;
+    size_t full = 1;
     for (int r = 0; r < p->num_ranks; r++)
-        full = ORTH_MAX(full, p->ranks[r].total_bytes);
+        full = ORTH_MAX(full, ORTH_MAX(limit_of(x, r, s), orth_memory_of_space(&p->ranks[r].memory, s)));
+    for (int i = 0; i < rows; i++) {
+        const int r = every ? i : worst_of(p, i);
+        add_bar(ctx, t, r, p->ranks[r].memory.of[s], limit_of(x, r, s), full);
+    }
+}
+
+static void add_memory(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
+{
+    static const orth_space order[] = {ORTH_SPACE_DEVICE, ORTH_SPACE_HOST, ORTH_SPACE_FILE};
+    static const char *const titles[] = {[ORTH_SPACE_DEVICE] = "device", [ORTH_SPACE_HOST] = "host", [ORTH_SPACE_FILE] = "files"};
+    const orth_plan *total = &x->plan->total;
+    const bool several = space_of_kernels(x->plan) == ORTH_SPACE_DEVICE;
     orth_text_add(ctx, t, "<h2>Memory per rank</h2>\n<p class=\"legend\">");
     for (int c = 0; c < ORTH_NUM_CLASSES; c++)
         orth_text_addf(ctx, t, "<span class=\"item\"><i class=\"p%d\"></i>%s</span> ", c, orth_class_name((orth_class)c));
     orth_text_add(ctx, t, "</p>\n");
-    for (int i = 0; i < rows; i++) {
-        char name[48];
-        const int r = every ? i : worst_of(p, i);
-        snprintf(name, sizeof name, "rank %d", r);
-        add_bar(ctx, t, name, &p->ranks[r], limit, ORTH_MAX(full, 1));
+    for (int i = 0; i < ORTH_COUNT(order); i++) {
+        if (orth_memory_of_space(&total->memory, order[i]) == 0)
+            continue;
+        if (several)
+            orth_text_addf(ctx, t, "<p><b>%s</b></p>\n", titles[order[i]]);
+        add_space(ctx, t, x, order[i]);
     }
+    if (total->node_bytes > 0)
+        orth_text_addf(ctx, t, "<p>The ranks of a node have %.2f GiB in the memory of its host, of %.0f GiB.</p>\n", gib(total->node_bytes), gib(total->node_limit_bytes));
     orth_text_addf(ctx, t, "<p class=\"note\">%s%s The bytes are exact: read off the programs.</p>\n",
-                   every ? "" : "The rank of each pipeline stage that needs the most. ", limit ? "Red line: what a device has for a rank." : "");
+                   x->plan->num_ranks <= MEMORY_ROWS ? "" : "The rank of each pipeline stage that needs the most. ",
+                   x->cluster ? "Red line: what a device has for a rank." : "");
+}
+
+/* ---- groups of devices ---- */
+
+static void add_groups(orth_ctx *ctx, orth_text *t, const orth_plan_page *x, const orth_mixed *m)
+{
+    const double step = x->cluster->step_s;
+    orth_text_add(ctx, t, "<h2>Groups of devices</h2>\n<div class=\"wide\"><table><tr><th>group</th><th>devices</th><th>GiB a rank</th><th>there are</th>"
+                          "<th>computing</th><th>waiting</th><th>USD</th></tr>\n");
+    for (int i = 0; i < m->num_groups; i++) {
+        const orth_device_group *g = &m->group[i];
+        const orth_group_figures f = orth_cluster_group(x->plan, g, x->cluster);
+        orth_text_add(ctx, t, "<tr><td>");
+        add_escaped(ctx, t, g->name);
+        orth_text_addf(ctx, t, "</td><td>%" PRId64 " x ", g->num_devices);
+        add_escaped(ctx, t, g->own.device_name);
+        orth_text_addf(ctx, t, "</td><td>%.2f</td><td>%.2f</td><td>%.1f %%</td><td>%.1f %%</td>", gib(f.most), gib(f.limit), 100 * f.busiest->compute_s / step,
+                       100 * f.busiest->wait_s / step);
+        if (f.usd > 0)
+            orth_text_addf(ctx, t, "<td>%.0f</td></tr>\n", f.usd);
+        else
+            orth_text_add(ctx, t, "<td>-</td></tr>\n");
+    }
+    orth_text_add(ctx, t, "</table></div>\n<p class=\"note\">Computing and waiting: of the step, on the rank of the group that computes longest.</p>\n");
+}
+
+static void add_share(orth_ctx *ctx, orth_text *t, const char *name, const char *words, const orth_price *p)
+{
+    orth_text_add(ctx, t, "<tr><td>");
+    add_escaped(ctx, t, name);
+    orth_text_addf(ctx, t, "%s%s</td>", *words ? " " : "", words);
+    if (p->refused) {
+        orth_text_add(ctx, t, "<td>-</td><td>-</td><td>");
+        add_escaped(ctx, t, p->why);
+        orth_text_add(ctx, t, "</td></tr>\n");
+        return;
+    }
+    orth_text_addf(ctx, t, "<td>%.4g s</td><td>%.0f</td><td>%s</td></tr>\n", p->step_s, p->tokens_per_s, p->fits ? "yes" : "no");
+}
+
+static void add_shares(orth_ctx *ctx, orth_text *t, const orth_shares *s, const orth_mixed *m)
+{
+    orth_text_add(ctx, t, "<div class=\"wide\"><table><tr><th>shares of the batch</th><th>step</th><th>tokens/s</th><th>fits</th></tr>\n");
+    add_share(ctx, t, "equal", "", &s->equal);
+    if (s->list[0]) {
+        char words[ORTH_SHARES_LIST_MAX + 32];
+        snprintf(words, sizeof words, "parallel.dp_share=%s", s->list);
+        add_share(ctx, t, "proposed:", words, &s->proposed);
+    }
+    for (int g = 0; g < m->num_groups; g++) {
+        char words[48];
+        snprintf(words, sizeof words, "alone, parallel.dp=%" PRId64, s->alone[g].dp);
+        add_share(ctx, t, m->group[g].name, words, &s->alone[g].price);
+    }
+    orth_text_add(ctx, t, "</table></div>\n");
 }
 
 /* ---- time ---- */
@@ -270,6 +356,10 @@ char *orth_plan_html(orth_ctx *ctx, const orth_plan_page *x)
     orth_text_add(ctx, &t, "</p>\n");
     add_answer(ctx, &t, x);
     add_memory(ctx, &t, x);
+    if (x->cluster && x->hardware->mixed)
+        add_groups(ctx, &t, x, x->hardware->mixed);
+    if (x->shares)
+        add_shares(ctx, &t, x->shares, x->hardware->mixed);
     add_time(ctx, &t, x);
     add_roofline(ctx, &t, x);
     add_scaling(ctx, &t, x);
