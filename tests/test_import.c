@@ -366,6 +366,9 @@ TEST(copies_of_checkpoints_on_the_host_count_where_there_are_checkpoints)
 /* A model or layout that is not here is refused, its off value is not; old names of settings count; of an unknown key nothing is claimed. */
 TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_count)
 {
+#define MODEL                                                                                                                                    \
+    "--num-layers 10 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --vocab-size 500 --swiglu "            \
+    "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear --micro-batch-size 1 "
     static const struct {
         orth_tool tool;
         const char *text, *line; /* NULL: refused with */
@@ -374,12 +377,33 @@ TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_coun
         {ORTH_TOOL_megatron, "--multi-latent-attention", NULL, "multi-latent attention, which this version does not have"},
         {ORTH_TOOL_megatron, "--mtp-num-layers 1", NULL, "layers that predict further tokens"},
         {ORTH_TOOL_megatron, "--mtp-num-layers 0", "mtp_num_layers is not used: one token is predicted", NULL},
-        {ORTH_TOOL_megatron, "--use-rope-scaling", "use_rope_scaling is not used: give model.rope_factor", NULL},
+        {ORTH_TOOL_megatron, MODEL "--rope-scaling-factor 16", "rope_scaling_factor is not used: use_rope_scaling is not given", NULL},
+        {ORTH_TOOL_megatron, MODEL "--use-rope-scaling", "use_rope_scaling is model.rope_factor=8", NULL},
+        {ORTH_TOOL_megatron, MODEL "--use-rope-scaling --rope-scaling-factor 32", "rope_scaling_factor is model.rope_factor=32", NULL},
+        {ORTH_TOOL_megatron, MODEL "--use-rope-scaling", "use_rope_scaling is model.rope_original_seq=8192", NULL},
         {ORTH_TOOL_megatron, "--rotary-seq-len-interpolation-factor 4", "is not used: positions are not interpolated here", NULL},
         {ORTH_TOOL_nemo, "model:\n  seq_len_interpolation_factor: 4\n", "is not used: positions are not interpolated here", NULL},
         {ORTH_TOOL_megatron, "--window-size 1024,0", NULL, "attention within a window"},
         {ORTH_TOOL_megatron, "--hybrid-attention-ratio 0.1", NULL, "layers of several kinds"},
-        {ORTH_TOOL_megatron, "--decoder-first-pipeline-num-layers 3", NULL, "give parallel.stage_layers"},
+        {ORTH_TOOL_megatron, "--pipeline-model-parallel-layout Ettt|tttL", NULL, "give parallel.stage_layers"},
+        {ORTH_TOOL_megatron, "--decoder-first-pipeline-num-layers 3", "is not used: there is no pipeline", NULL},
+        {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 3", NULL, "num_layers=10: must be a multiple of pipeline ranks x chunks of each = 3"},
+        {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1", "parallel.virtual_stages=5", NULL},
+        {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 3 --decoder-first-pipeline-num-layers 4", "parallel.stage_layers=[4, 3, 3]", NULL},
+        {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 3 --decoder-last-pipeline-num-layers 2", "parallel.stage_layers=[4, 4, 2]", NULL},
+        {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 1",
+         "parallel.stage_layers=[3, 3, 3, 1]", NULL},
+        {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 6 --decoder-last-pipeline-num-layers 4",
+         "parallel.stage_layers=[6, 4]", NULL},
+        {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 6 --decoder-last-pipeline-num-layers 5", NULL,
+         "decoder_first_pipeline_num_layers=6: of 10 layers -1 are left, which must be a multiple of the other stages, 0"},
+        {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 3 --decoder-first-pipeline-num-layers 3", NULL, "of 10 layers 7 are left"},
+        {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 3 --decoder-first-pipeline-num-layers 9", NULL, "of 10 layers 1 are left"},
+        {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 4 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split",
+         "parallel.stage_layers=[2, 3, 3, 2]", NULL},
+        {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 2 --account-for-loss-in-pipeline-split", NULL, "10 layers and what counts as one are 11"},
+        {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split --decoder-first-pipeline-num-layers 1", NULL,
+         "one of the two says how many layers a stage has"},
         {ORTH_TOOL_megatron, "--steps-per-sunday 3", "is not used: no such key is known here; what it changes is not in the plan", NULL},
         {ORTH_TOOL_nemo, "model: {expert_model_parallel_size: 4}", NULL, "a mixture of experts"},
         {ORTH_TOOL_nemo, "model: {expert_model_parallel_size: 1}", "is not used: there are no experts", NULL},
@@ -604,6 +628,7 @@ TEST(hybrid_sharding_of_fsdp_has_a_replica_on_each_machine)
         orth_config_release(ctx, &c);
     }
     file_fails(ctx, ORTH_TOOL_accelerate, HYBRID("HYBRID_SHARD") "num_machines: 3\n", "num_machines=3 does not divide the data-parallel ranks, parallel.dp=8");
+    file_fails(ctx, ORTH_TOOL_accelerate, "distributed_type: MULTI_GPU\nnum_processes: 7\nnum_machines: 2\n", "num_machines=2 does not divide the data-parallel ranks, parallel.dp=7");
     file_fails(ctx, ORTH_TOOL_accelerate, HYBRID("SOME"), "fsdp_sharding_strategy=SOME: there are FULL_SHARD, SHARD_GRAD_OP");
     file_fails(ctx, ORTH_TOOL_accelerate, "distributed_type: TPU\n", "distributed_type=TPU: a run on devices that there are not here");
     test_ctx_free(ctx);

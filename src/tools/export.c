@@ -235,12 +235,6 @@ static char *words_text(orth_exporter *x)
 
 /* ---- what was lost ---- */
 
-/* The others take the model from elsewhere. */
-static bool has_model(const orth_exporter *x)
-{
-    return x->out.tool == ORTH_TOOL_megatron || x->out.tool == ORTH_TOOL_nemo;
-}
-
 /* Sections that their configurations are about; of these, what is written or what came back. */
 static bool is_compared(const orth_exporter *x, const orth_config *back, orth_option_id id)
 {
@@ -249,7 +243,7 @@ static bool is_compared(const orth_exporter *x, const orth_config *back, orth_op
     if (!(is_wanted(x->cfg, id) || back->place[id]) || is_idle(x->cfg, id) || strcmp(path, "model.preset") == 0)
         return false;
     if (strncmp(path, "model.", 6) == 0 || strcmp(path, "data.seq_len") == 0)
-        return has_model(x);
+        return orth_tool_has_model(x->out.tool);
     for (int i = 0; i < ORTH_COUNT(sections); i++)
         if (strncmp(path, sections[i], strlen(sections[i])) == 0)
             return true;
@@ -291,7 +285,7 @@ static orth_status read_back(orth_exporter *x, const char *path)
     x->ctx->log.level = ORTH_LOG_ERROR;
     orth_status s = orth_import(x->ctx, &back, x->out.tool, path, 0);
     x->ctx->log.level = level;
-    if (s == ORTH_OK && has_model(x))
+    if (s == ORTH_OK && orth_tool_has_model(x->out.tool))
         s = complete_model(x->ctx, &back);
     if (s == ORTH_OK)
         s = say_lost(x, &back);
@@ -331,6 +325,8 @@ orth_status orth_export(orth_ctx *ctx, const orth_config *cfg, orth_tool tool, c
         s = orth_config_set(ctx, &whole, "the run", "parallel.zero", stage);
     if (s == ORTH_OK)
         s = complete_model(ctx, &whole);
+    if (s == ORTH_OK && orth_tool_has_model(tool))
+        s = orth_export_list_stages(ctx, &whole, tool);
     if (s == ORTH_OK)
         s = export(&x);
     orth_arena_release(ctx, &x.out.arena);

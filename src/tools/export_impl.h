@@ -18,6 +18,11 @@ orth_status orth_export_add(orth_exporter *x, const char *path, const char *valu
 bool orth_export_says(const orth_exporter *x, const char *path);
 /* Their value of a key that is one of several; NULL: it is not written. Lives as long as the exporter's arena. */
 const char *orth_export_part(orth_exporter *x, orth_import_part part);
+/* Their word for the layers of the first stage or the last; NULL: none. */
+const char *orth_export_end(orth_exporter *x, bool of_first);
+/* Lists the layers of each chunk in parallel.stage_layers, where they are others than those of a configuration that says nothing. `c` has all dimensions of
+ * its model. ORTH_ERR_ARG where the tool refuses such stages. */
+orth_status orth_export_list_stages(orth_ctx *ctx, orth_config *c, orth_tool tool);
 /* Keys that no row is about, without which their program does not do what the others say. */
 orth_status orth_export_extras(orth_exporter *x);
 

@@ -25,8 +25,11 @@ static const char *yes_if(bool b)
     return b ? "true" : NULL;
 }
 
+/* Accelerate's processes are the data-parallel ranks. */
 static int64_t num_ranks(const orth_exporter *x)
 {
+    if (x->out.tool == ORTH_TOOL_accelerate)
+        return x->cfg->parallel_dp;
     const orth_layout layout = orth_setup_layout(x->cfg);
     return orth_layout_ranks(&layout);
 }
@@ -182,6 +185,8 @@ static const char *of_layout(orth_exporter *x, orth_import_part part)
     case ORTH_PART_wrap_elems: return of_zero_3(x, part);
     case ORTH_PART_sequence_parallel: return yes_if(c->parallel_sequence_parallel);
     case ORTH_PART_cp_kind: return cp_kind(c);
+    case ORTH_PART_first_stage: return orth_export_end(x, true);
+    case ORTH_PART_last_stage: return orth_export_end(x, false);
     case ORTH_PART_layers_of_chunk: return chunks ? layers_of_chunk(x) : NULL;
     case ORTH_PART_sharding: return c->parallel_zero > ORTH_parallel_zero_1 ? orth_import_sharding[c->parallel_zero] : NULL; /* else another word */
     case ORTH_PART_recompute_layers: return c->memory_recompute == ORTH_memory_recompute_full ? int_text(x, c->memory_recompute_layers) : NULL;
@@ -227,6 +232,12 @@ static const char *of_training(orth_exporter *x, orth_import_part part)
     }
 }
 
+/* Only Llama 3.1's way has a word there. */
+static bool scales_rope(const orth_config *c)
+{
+    return c->model_rope_factor > 1 && c->model_rope_low_freq == 1 && c->model_rope_high_freq == 4 && c->model_rope_original_seq == 8192;
+}
+
 static const char *of_model(orth_exporter *x, orth_import_part part)
 {
     const orth_config *c = x->cfg;
@@ -236,6 +247,8 @@ static const char *of_model(orth_exporter *x, orth_import_part part)
     case ORTH_PART_activation: return llama ? "fast-swiglu" : "gelu";
     case ORTH_PART_norm: return llama ? (nemo ? "rmsnorm" : "RMSNorm") : nemo ? "layernorm" : "LayerNorm";
     case ORTH_PART_positions: return llama ? "rope" : "learned_absolute";
+    case ORTH_PART_rope_scaling: return yes_if(scales_rope(c));
+    case ORTH_PART_rope_factor: return scales_rope(c) ? real_text(x, c->model_rope_factor) : NULL;
     case ORTH_PART_no_bias: return yes_if(!c->model_out_bias && !c->model_mlp_bias);
     case ORTH_PART_bias: return c->model_out_bias ? "true" : "false";
     case ORTH_PART_qkv_bias: return yes_if(c->model_qkv_bias && !c->model_out_bias);

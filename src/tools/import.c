@@ -49,6 +49,11 @@ orth_import_form orth_tool_form(orth_tool tool)
     return tools[tool].form;
 }
 
+bool orth_tool_has_model(orth_tool tool)
+{
+    return tool == ORTH_TOOL_megatron || tool == ORTH_TOOL_nemo;
+}
+
 const orth_import_row *orth_import_row_at(int i)
 {
     return i < ORTH_COUNT(rows) ? &rows[i] : NULL;
@@ -121,12 +126,17 @@ bool orth_import_is_about(const orth_import_row *row, const char *key)
     return row && row->key && strncmp(row->key, key, n) == 0 && (row->key[n] == '\0' || strchr(" ,=", row->key[n]));
 }
 
-bool orth_import_gives(const orth_importer *x, const char *key)
+const orth_import_pair *orth_import_giving(const orth_importer *x, const char *key)
 {
     for (const orth_import_pair *p = x->first; p; p = p->next)
         if (orth_import_is_about(p->row, key))
-            return true;
-    return false;
+            return p;
+    return NULL;
+}
+
+bool orth_import_gives(const orth_importer *x, const char *key)
+{
+    return orth_import_giving(x, key) != NULL;
 }
 
 /* ---- what is done with a pair ---- */

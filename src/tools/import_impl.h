@@ -18,12 +18,12 @@ typedef enum {
     ORTH_PART_prefetch_elems, ORTH_PART_wrap, ORTH_PART_wrap_classes, ORTH_PART_wrap_elems, ORTH_PART_sequence_parallel,
     ORTH_PART_cp_kind, ORTH_PART_offload_all, ORTH_PART_offload_ratio, ORTH_PART_layers_of_chunk, ORTH_PART_sharding, ORTH_PART_hybrid, ORTH_PART_mics, ORTH_PART_fsdp, ORTH_PART_fsdp_shards,
     ORTH_PART_nemo_optim, ORTH_PART_split_inputs, ORTH_PART_host_checkpoints, ORTH_PART_recompute_layers,
-    ORTH_PART_chunks,
+    ORTH_PART_first_stage, ORTH_PART_last_stage, ORTH_PART_embedding_counts, ORTH_PART_loss_counts, ORTH_PART_chunks,
     ORTH_PART_amp_o2, ORTH_PART_grad_sync, ORTH_PART_fsdp_grad_sync, ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_fp8_format, ORTH_PART_fp8_recipe, ORTH_PART_amax_history, ORTH_PART_amax_algo, ORTH_PART_static_scale, ORTH_PART_first_scale, ORTH_PART_scale_power,
     ORTH_PART_samples, ORTH_PART_warmup_samples, ORTH_PART_warmup_fraction, ORTH_PART_decay_steps, ORTH_PART_decay_samples, ORTH_PART_wsd_steps,
     ORTH_PART_wsd_samples, ORTH_PART_ds_warmup, ORTH_PART_ds_lr, ORTH_PART_ds_peak, ORTH_PART_cosine_end, ORTH_PART_min_lr,
     ORTH_PART_beta1, ORTH_PART_beta2,
-    ORTH_PART_swiglu, ORTH_PART_activation, ORTH_PART_norm, ORTH_PART_positions, ORTH_PART_rotary, ORTH_PART_no_bias, ORTH_PART_bias,
+    ORTH_PART_swiglu, ORTH_PART_activation, ORTH_PART_norm, ORTH_PART_positions, ORTH_PART_rotary, ORTH_PART_rope_scaling, ORTH_PART_rope_factor, ORTH_PART_no_bias, ORTH_PART_bias,
     ORTH_PART_qkv_bias, ORTH_PART_ffn, ORTH_PART_group_query, ORTH_PART_query_groups, ORTH_PART_vocab, ORTH_PART_tokenizer,
     ORTH_PART_vocab_multiple
 } orth_import_part;
@@ -70,8 +70,11 @@ orth_status orth_import_add(orth_importer *x, const char *where, const char *pat
 const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_part part);
 /* Whether a pair is "key=value" of theirs. */
 bool orth_import_has(const orth_importer *x, const char *pair);
-/* Whether a pair sets this key. */
+/* The first pair that sets this key, or NULL; and whether there is one. */
+const orth_import_pair *orth_import_giving(const orth_importer *x, const char *key);
 bool orth_import_gives(const orth_importer *x, const char *key);
+/* A part as a whole number of at least 1; `fallback` where it is not given. ORTH_ERR_ARG for another word. */
+orth_status orth_import_count(orth_importer *x, orth_import_part part, int64_t fallback, int64_t *out);
 /* Whether the configuration has this key. */
 bool orth_import_is_given(const orth_importer *x, const char *path);
 /* "run.sh: what"; NULL without memory, which orth_import_set passes on. */
@@ -91,6 +94,11 @@ orth_status orth_import_read_words(orth_importer *x, const char *source);
 
 /* The keys that follow from parts. All other rows were applied. */
 orth_status orth_import_combine(orth_importer *x);
+/* Of these the layers of pipeline stages, when the model is known. */
+orth_status orth_import_stages(orth_importer *x);
+
+/* Whether its configurations say the model; the others take it from elsewhere. */
+bool orth_tool_has_model(orth_tool tool);
 
 /* Words of Megatron-LM: for each choice of precision.products, NULL where it has none; and of parallel.zero. */
 typedef struct {

@@ -31,7 +31,7 @@ static orth_status number(orth_importer *x, orth_import_part part, double least,
     return ORTH_OK;
 }
 
-static orth_status count(orth_importer *x, orth_import_part part, int64_t fallback, int64_t *out)
+orth_status orth_import_count(orth_importer *x, orth_import_part part, int64_t fallback, int64_t *out)
 {
     double v;
     ORTH_TRY(number(x, part, 1, (double)fallback, &v));
@@ -208,8 +208,8 @@ static orth_status set_ranks(orth_importer *x)
         orth_import_unused(x, p->place, "it is no number: give parallel.dp");
         return ORTH_OK;
     }
-    ORTH_TRY(count(x, ORTH_PART_nodes, 1, &nodes));
-    ORTH_TRY(count(x, ORTH_PART_ranks_a_node, 1, &a_node));
+    ORTH_TRY(orth_import_count(x, ORTH_PART_nodes, 1, &nodes));
+    ORTH_TRY(orth_import_count(x, ORTH_PART_ranks_a_node, 1, &a_node));
     if (nodes > 1000000 || a_node > 1000000 || (nodes * a_node) % others != 0)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 ": %" PRId64 " nodes have %" PRId64 " ranks, which tensor x pipeline x context parallel "
                          "ranks = %" PRId64 " do not divide", p->place, a_node, nodes, nodes * a_node, others);
@@ -281,7 +281,7 @@ static orth_status set_accumulation(orth_importer *x)
 {
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_accumulation);
     int64_t steps;
-    ORTH_TRY(count(x, ORTH_PART_accumulation, 1, &steps));
+    ORTH_TRY(orth_import_count(x, ORTH_PART_accumulation, 1, &steps));
     if (!p)
         return set_one_step(x);
     if (orth_import_gives(x, "train.global_batch") && orth_import_gives(x, "train.micro_batch"))
@@ -333,12 +333,13 @@ static orth_status set_hybrid(orth_importer *x)
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_hybrid);
     const int64_t dp = x->cfg->parallel_dp;
     int64_t machines;
-    if (!p)
-        return ORTH_OK;
-    ORTH_TRY(count(x, ORTH_PART_nodes, 1, &machines));
-    if (dp % machines != 0)
+    ORTH_TRY(orth_import_count(x, ORTH_PART_nodes, 1, &machines));
+    const bool known = x->tool == ORTH_TOOL_accelerate && orth_import_gives(x, "parallel.dp"); /* it starts as many on each machine */
+    if ((known || p) && dp % machines != 0)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " does not divide the data-parallel ranks, parallel.dp=%" PRId64,
                          orth_import_find(x, ORTH_PART_nodes)->place, machines, dp);
+    if (!p)
+        return ORTH_OK;
     ORTH_TRY(orth_import_set(x, p->place, "parallel.zero", is_word(p, of_3, ORTH_COUNT(of_3)) ? "3" : "2"));
     return machines > 1 ? orth_import_set_int(x, p->place, "parallel.shard_group", dp / machines) : ORTH_OK;
 }
@@ -359,7 +360,7 @@ static orth_status set_shards(orth_importer *x)
 {
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_replicas);
     int64_t replicas;
-    ORTH_TRY(count(x, ORTH_PART_replicas, 1, &replicas));
+    ORTH_TRY(orth_import_count(x, ORTH_PART_replicas, 1, &replicas));
     if (replicas == 1)
         return ORTH_OK;
     if (x->cfg->parallel_dp % replicas != 0)
@@ -540,7 +541,7 @@ static orth_status set_chunks(orth_importer *x)
     int64_t n;
     if (!p)
         return ORTH_OK;
-    ORTH_TRY(count(x, of_layers ? ORTH_PART_layers_of_chunk : ORTH_PART_chunks, 1, &n));
+    ORTH_TRY(orth_import_count(x, of_layers ? ORTH_PART_layers_of_chunk : ORTH_PART_chunks, 1, &n));
     if (of_layers && (n > layers || layers % (pp * n) != 0))
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 ": %" PRId64 " layers are no multiple of %" PRId64 " layers x %" PRId64 " pipeline stages",
                          p->place, n, layers, n, pp);
@@ -711,6 +712,23 @@ static orth_status set_family(orth_importer *x, bool gated)
                      "and learned_absolute (gpt2)", x->name, gated ? "SwiGLU" : "GELU", value_or(norm, "LayerNorm"), ORTH_SHOWN(pos));
 }
 
+/* Its scaling has the numbers of Llama 3.1, but for the factor. */
+static orth_status set_rope_scaling(orth_importer *x)
+{
+    static const struct {
+        const char *key, *value;
+    } fixed[] = {{"model.rope_low_freq", "1"}, {"model.rope_high_freq", "4"}, {"model.rope_original_seq", "8192"}};
+    const orth_import_pair *flag = orth_import_find(x, ORTH_PART_rope_scaling), *factor = orth_import_find(x, ORTH_PART_rope_factor);
+    if (!is_true(flag) || x->cfg->model_family != ORTH_model_family_llama) {
+        if (flag || factor)
+            orth_import_unused(x, (flag ? flag : factor)->place, is_true(flag) ? "positions are not rotary" : "use_rope_scaling is not given");
+        return ORTH_OK;
+    }
+    for (int i = 0; i < ORTH_COUNT(fixed); i++)
+        ORTH_TRY(orth_import_set(x, flag->place, fixed[i].key, fixed[i].value));
+    return orth_import_set(x, factor ? factor->place : flag->place, "model.rope_factor", factor ? factor->value : "8");
+}
+
 static orth_status set_biases(orth_importer *x)
 {
     const orth_import_pair *none = orth_import_find(x, ORTH_PART_no_bias), *bias = orth_import_find(x, ORTH_PART_bias);
@@ -762,8 +780,8 @@ static orth_status set_vocabulary(orth_importer *x)
 {
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_vocab), *tokenizer = orth_import_find(x, ORTH_PART_tokenizer);
     int64_t tokens, multiple;
-    ORTH_TRY(count(x, ORTH_PART_vocab, known_vocabulary(tokenizer), &tokens));
-    ORTH_TRY(count(x, ORTH_PART_vocab_multiple, 128, &multiple));
+    ORTH_TRY(orth_import_count(x, ORTH_PART_vocab, known_vocabulary(tokenizer), &tokens));
+    ORTH_TRY(orth_import_count(x, ORTH_PART_vocab_multiple, 128, &multiple));
     if (tokens == 0) {
         if (!ORTH_CONFIG_IS_SET(x->cfg, model, vocab))
             orth_log(x->ctx, ORTH_LOG_WARN, "import", "%s: the size of the vocabulary is missing: give model.vocab", ORTH_SHOWN(x->name));
@@ -781,6 +799,7 @@ static orth_status set_model(orth_importer *x)
         return ORTH_OK; /* it comes from elsewhere */
     ORTH_TRY(find_gated(x, &gated));
     ORTH_TRY(set_family(x, gated));
+    ORTH_TRY(set_rope_scaling(x));
     ORTH_TRY(set_biases(x));
     ORTH_TRY(set_ffn(x, gated));
     ORTH_TRY(set_query_groups(x));
@@ -789,10 +808,11 @@ static orth_status set_model(orth_importer *x)
 
 orth_status orth_import_combine(orth_importer *x)
 {
-    /* In this order: ranks come before what divides them, the warm-up before the way down. */
+    /* In this order: ranks come before what divides them, the warm-up before the way down, the model before its stages. */
     static orth_status (*const steps[])(orth_importer *) = {
         set_precision, set_reduction, set_amp_o2, set_products, set_offload, set_offload_ratio, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics, set_shards, set_whole,
-        set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, set_model};
+        set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, set_model,
+        orth_import_stages};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
     return ORTH_OK;

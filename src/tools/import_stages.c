@@ -1,0 +1,184 @@
+/* import_stages.c -- how many layers each chunk of a pipeline has, read and written. Megatron-LM and NeMo give all the same, the first and the last
+ * others by words, and refuse a remainder. Here they are balanced by cost, embedding and head counted, unless parallel.stage_layers lists
+ * them: a list is set where the two differ. */
+#include "tools/export_impl.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "parallel/partition.h"
+#include "train/describe.h"
+#include "train/setup.h"
+
+#define MOST_LAYERS 10000         /* of a model whose layers are balanced to compare */
+#define LIST_TEXT (ORTH_LIST_MAX * 12)
+
+static int64_t num_chunks(const orth_config *c)
+{
+    return c->parallel_pp * c->parallel_virtual_stages;
+}
+
+static bool is_even(const double *layers, int64_t num)
+{
+    for (int64_t k = 1; k < num; k++)
+        if (layers[k] != layers[0])
+            return false;
+    return true;
+}
+
+/* Layers of each chunk of a run that lists none. */
+static orth_status balance(orth_ctx *ctx, const orth_config *c, const orth_model_config *m, double layers[ORTH_LIST_MAX])
+{
+    const int n = (int)num_chunks(c);
+    int32_t begin[ORTH_LIST_MAX + 1];
+    orth_layout l = orth_setup_layout(c);
+    l.stage_layers = NULL;
+    ORTH_TRY(orth_partition_cut(ctx, &l, m, n, begin));
+    for (int k = 0; k < n; k++)
+        layers[k] = begin[k + 1] - begin[k];
+    return ORTH_OK;
+}
+
+static const char *list_text(const double *layers, int64_t num, char out[LIST_TEXT])
+{
+    size_t used = 0;
+    for (int64_t k = 0; k < num; k++)
+        used += (size_t)snprintf(out + used, LIST_TEXT - used, "%s%.0f", k ? ", " : "[", layers[k]);
+    snprintf(out + used, LIST_TEXT - used, "]");
+    return out;
+}
+
+/* ---- reading ---- */
+
+static orth_status set_even(orth_importer *x, const char *place)
+{
+    const orth_config *c = x->cfg;
+    const int64_t n = num_chunks(c);
+    double layers[ORTH_LIST_MAX];
+    char text[LIST_TEXT];
+    orth_model_config m;
+    if (c->model_layers % n != 0)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 ": must be a multiple of pipeline ranks x chunks of each = %" PRId64 "; for other stages give "
+                         "parallel.stage_layers", place, c->model_layers, n);
+    if (n > ORTH_LIST_MAX || c->model_layers > MOST_LAYERS) {
+        orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s: each of %" PRId64 " chunks has as many layers there; here they are balanced by cost", ORTH_SHOWN(place), n);
+        return ORTH_OK;
+    }
+    const orth_status s = orth_describe_model(x->ctx, c, &m);
+    if (s == ORTH_ERR_ARG) { /* what the command line has to add is not known here */
+        orth_ctx_clear_error(x->ctx);
+        return ORTH_OK;
+    }
+    ORTH_TRY(s);
+    ORTH_TRY(balance(x->ctx, c, &m, layers));
+    if (is_even(layers, n))
+        return ORTH_OK;
+    for (int64_t k = 0; k < n; k++)
+        layers[k] = (double)(c->model_layers / n);
+    return orth_import_set(x, place, "parallel.stage_layers", list_text(layers, n, text));
+}
+
+/* The stages between have all the same. */
+static orth_status set_ends(orth_importer *x, const orth_import_pair *first, const orth_import_pair *last)
+{
+    const int64_t pp = x->cfg->parallel_pp, between = pp - (first != NULL) - (last != NULL);
+    const orth_import_pair *p = first ? first : last;
+    int64_t of_first, of_last;
+    double layers[ORTH_LIST_MAX];
+    char text[LIST_TEXT];
+    ORTH_TRY(orth_import_count(x, ORTH_PART_first_stage, 0, &of_first));
+    ORTH_TRY(orth_import_count(x, ORTH_PART_last_stage, 0, &of_last));
+    const int64_t left = x->cfg->model_layers - of_first - of_last;
+    if (num_chunks(x->cfg) != pp || pp > ORTH_LIST_MAX)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: is read of at most %d stages of one chunk each; give parallel.stage_layers", p->place, ORTH_LIST_MAX);
+    if (between == 0 ? left != 0 : left < between || left % between != 0)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: of %" PRId64 " layers %" PRId64 " are left, which must be a multiple of the other stages, %" PRId64,
+                         p->place, ORTH_SHOWN(p->value), x->cfg->model_layers, left, between);
+    for (int64_t k = 0; k < pp; k++)
+        layers[k] = first && k == 0 ? (double)of_first : last && k == pp - 1 ? (double)of_last : (double)(left / between);
+    return orth_import_set(x, p->place, "parallel.stage_layers", list_text(layers, pp, text));
+}
+
+/* Chunks of as many, of which the embedding is one in the first and the head one in the last. */
+static orth_status set_counted(orth_importer *x, const orth_import_pair *embedding, const orth_import_pair *loss)
+{
+    const orth_import_pair *p = embedding ? embedding : loss;
+    const int64_t n = num_chunks(x->cfg), all = x->cfg->model_layers + (embedding != NULL) + (loss != NULL);
+    double layers[ORTH_LIST_MAX];
+    char text[LIST_TEXT];
+    if (n > ORTH_LIST_MAX)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: is read of at most %d stages; give parallel.stage_layers", p->place, ORTH_LIST_MAX);
+    if (all % n != 0 || all / n < 2)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: %" PRId64 " layers and what counts as one are %" PRId64 ", which must be a multiple of pipeline ranks x chunks "
+                         "of each = %" PRId64 ", and no stage without a layer", p->place, x->cfg->model_layers, all, n);
+    for (int64_t k = 0; k < n; k++)
+        layers[k] = (double)(all / n - (embedding && k == 0) - (loss && k == n - 1));
+    return orth_import_set(x, p->place, "parallel.stage_layers", list_text(layers, n, text));
+}
+
+orth_status orth_import_stages(orth_importer *x)
+{
+    static const orth_import_part parts[] = {ORTH_PART_first_stage, ORTH_PART_last_stage, ORTH_PART_embedding_counts, ORTH_PART_loss_counts};
+    const orth_config *c = x->cfg;
+    const orth_import_pair *p[ORTH_COUNT(parts)], *of_layers = orth_import_giving(x, "model.layers");
+    const bool listed = ORTH_CONFIG_IS_SET(c, parallel, stage_layers), counts = c->parallel_pp > 1 && of_layers && !listed;
+    const char *why = c->parallel_pp == 1 ? "there is no pipeline" : listed ? "parallel.stage_layers is given" : "the number of layers is not given here";
+    for (int i = 0; i < ORTH_COUNT(parts); i++) {
+        p[i] = orth_import_find(x, parts[i]);
+        if (p[i] && !counts)
+            orth_import_unused(x, p[i]->place, why);
+    }
+    if (!counts)
+        return ORTH_OK;
+    if ((p[0] || p[1]) && (p[2] || p[3]))
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and %s: one of the two says how many layers a stage has", (p[0] ? p[0] : p[1])->place, (p[2] ? p[2] : p[3])->path);
+    if (p[0] || p[1])
+        return set_ends(x, p[0], p[1]);
+    return p[2] || p[3] ? set_counted(x, p[2], p[3]) : set_even(x, of_layers->place);
+}
+
+/* ---- writing ---- */
+
+/* Whether their words for the first stage and the last say the list. */
+static bool has_ends(const orth_config *c)
+{
+    const int64_t n = c->parallel_pp;
+    const double *layers = c->parallel_stage_layers.v;
+    return n >= 2 && c->parallel_stage_layers.n == n && num_chunks(c) == n && !is_even(layers, n) && (n < 4 || is_even(layers + 1, n - 2));
+}
+
+static orth_status list_stages(orth_ctx *ctx, orth_config *c)
+{
+    const int64_t n = num_chunks(c);
+    double layers[ORTH_LIST_MAX];
+    char text[LIST_TEXT];
+    orth_model_config m;
+    if (c->parallel_pp == 1 || n > ORTH_LIST_MAX || n > c->model_layers || c->model_layers > MOST_LAYERS)
+        return ORTH_OK;
+    ORTH_TRY(orth_describe_model(ctx, c, &m));
+    ORTH_TRY(balance(ctx, c, &m, layers));
+    const bool listed = c->parallel_stage_layers.n > 0, even = is_even(layers, n);
+    if (even && listed && c->parallel_stage_layers.n == n && is_even(c->parallel_stage_layers.v, n))
+        return orth_config_set(ctx, c, "the run", "parallel.stage_layers", "[]");
+    return even || listed ? ORTH_OK : orth_config_set(ctx, c, "the run", "parallel.stage_layers", list_text(layers, n, text));
+}
+
+/* What is even there without a word needs no list; what is balanced here, and uneven, is one. */
+orth_status orth_export_list_stages(orth_ctx *ctx, orth_config *c, orth_tool tool)
+{
+    ORTH_TRY(list_stages(ctx, c));
+    if (c->model_layers % c->parallel_pp == 0 || (tool == ORTH_TOOL_megatron && has_ends(c)))
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "model.layers=%" PRId64 " is no multiple of parallel.pp=%" PRId64 ", which %s refuses%s", c->model_layers, c->parallel_pp,
+                     orth_tool_id(tool), tool == ORTH_TOOL_megatron ? " where others than the first and the last stage differ (parallel.stage_layers)" : "");
+}
+
+const char *orth_export_end(orth_exporter *x, bool of_first)
+{
+    const double *layers = x->cfg->parallel_stage_layers.v;
+    const int64_t n = x->cfg->parallel_pp;
+    if (!has_ends(x->cfg))
+        return NULL;
+    const double end = layers[of_first ? 0 : n - 1];
+    return n > 2 && end == layers[1] ? NULL : orth_arena_printf(x->ctx, &x->out.arena, "%.0f", end);
+}
