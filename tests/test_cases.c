@@ -261,6 +261,40 @@ TEST(accumulation_steps_say_what_micro_batch_and_global_batch_leave_out)
     test_ctx_free(ctx);
 }
 
+/* What the source does not say of recomputation is as little as may fit: with less memory more. */
+TEST(recomputation_that_a_case_leaves_out_is_the_least_that_fits)
+{
+    static const char *const kinds[] = {"none", "selective", "full"};
+    orth_ctx *ctx = test_ctx(1);
+    char memory[64], words[128], *open, *given;
+    for (int i = 0; i < 3; i++) {
+        char text[2048], with[2048];
+        double peak;
+        snprintf(words, sizeof words, "\"flash_attention\": false, \"recompute\": \"%s\"", kinds[i]);
+        with_another("\"flash_attention\": true", words, text);
+        CHECK_OK(ctx, published_predict(ctx, text, true, &given));
+        json_t *root = json_loads(given, 0, NULL);
+        peak = json_number_value(json_object_get(json_array_get(json_object_get(root, "cases"), 0), "peak_mem_GiB"));
+        assert_true(peak > 0);
+        json_decref(root);
+        orth_mem_free(ctx, given);
+        /* Just the memory of this kind. */
+        snprintf(memory, sizeof memory, "\"mem_GiB\": %.3f", peak + 1.6);
+        const char *at = strstr(text, "\"mem_GiB\": "), *end = strchr(at, ',');
+        snprintf(with, sizeof with, "%.*s%s%s", (int)(at - text), text, memory, end);
+        CHECK_OK(ctx, published_predict(ctx, with, true, &given));
+        snprintf(words, sizeof words, "\"recompute\": \"%s\"", kinds[i]);
+        at = strstr(with, words);
+        snprintf(text, sizeof text, "%.*s\"recompute\": null%s", (int)(at - with), with, at + strlen(words));
+        CHECK_OK(ctx, published_predict(ctx, text, true, &open));
+        if (strcmp(open, given) != 0)
+            fail_msg("%s is not chosen where it just fits:\n%s\n%s", kinds[i], open, given);
+        orth_mem_free(ctx, open);
+        orth_mem_free(ctx, given);
+    }
+    test_ctx_free(ctx);
+}
+
 /* One value of a good case is replaced. */
 TEST(a_case_that_is_absurd_or_contradicts_itself_is_refused_with_file_case_key_and_rule)
 {
@@ -451,6 +485,7 @@ int main(void)
         cmocka_unit_test(the_errors_beside_estimates_are_those_of_the_newest_report),
         cmocka_unit_test(a_case_that_is_absurd_or_contradicts_itself_is_refused_with_file_case_key_and_rule),
         cmocka_unit_test(accumulation_steps_say_what_micro_batch_and_global_batch_leave_out),
+        cmocka_unit_test(recomputation_that_a_case_leaves_out_is_the_least_that_fits),
         cmocka_unit_test(scores_of_predictions_are_those_of_their_definitions),
         cmocka_unit_test(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused),
         cmocka_unit_test(the_published_runs_of_the_repository_are_predicted_within_the_errors_that_are_promised),

@@ -9,6 +9,8 @@
 #include "base/files.h"
 #include "plan/cases_impl.h"
 
+#define DOUBT 0.95             /* of the memory that is predicted: about what the measured peaks of half of the runs differ by */
+
 /* ---- reading ---- */
 
 static bool mentions(const json_t *c, const char *name)
@@ -206,6 +208,25 @@ static orth_status choose(orth_ctx *ctx, orth_case *x, const orth_software *soft
     return ORTH_OK;
 }
 
+/* Recomputation that the source does not say: the least with which the run may fit, which is the fastest. Plans of other software's memory err to both
+ * sides, so a run that was measured is given the doubt. */
+static orth_status choose_recompute(orth_ctx *ctx, orth_case *x, const orth_software *software, const json_t *layout)
+{
+    static const orth_again kinds[] = {ORTH_AGAIN_NONE, ORTH_AGAIN_CORE, ORTH_AGAIN_FULL};
+    const json_t *given = json_object_get(layout, "recompute");
+    if (given && !json_is_null(given))
+        return choose(ctx, x, software, layout);
+    for (int k = 0; k < ORTH_COUNT(kinds); k++) {
+        if (kinds[k] == ORTH_AGAIN_CORE && x->job.fused_attention)
+            continue; /* it keeps no scores */
+        x->job.recompute = kinds[k];
+        ORTH_TRY(choose(ctx, x, software, layout));
+        if (DOUBT * x->e.peak_bytes / 0x1p30 + x->hardware.device_reserved_GiB <= x->hardware.device_memory_GiB)
+            break;
+    }
+    return ORTH_OK;
+}
+
 /* No run is faster than the peak of its devices, or larger than their memory. The FLOPs are the least that count: attention by halves. */
 static void judge_claim(orth_case *x)
 {
@@ -247,7 +268,7 @@ static orth_status predict(orth_ctx *ctx, orth_case *x, const orth_software *sof
         say(x, "fp8 on a device without");
         return ORTH_OK;
     }
-    if (choose(ctx, x, software, l) != ORTH_OK) {
+    if (choose_recompute(ctx, x, software, l) != ORTH_OK) {
         say(x, ctx->error.message);
         const orth_status s = ctx->error.code;
         orth_ctx_clear_error(ctx);

@@ -1,7 +1,8 @@
 /* cases.h -- `orthant plan --cases FILE`: training runs of other systems, predicted beside what was measured.
  *
  * The file is a JSON list of objects; docs/formats/cases.md has the keys. The prediction reads neither `measured` nor `derived`. What a case
- * leaves open (null) is chosen: the micro-batch and the virtual stages that take the least time among those that fit.
+ * leaves open (null) is chosen: the micro-batch and the virtual stages that take the least time among those that fit, and the least recomputation with
+ * which the run may fit.
  */
 #ifndef ORTH_PLAN_CASES_H
 #define ORTH_PLAN_CASES_H
