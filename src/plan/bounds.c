@@ -355,6 +355,15 @@ static double partial_sums(const orth_layout *l, double leaves)
     return leaves < 1 ? 0 : l->reproducible ? floor(log2(leaves + 1)) : 1;
 }
 
+/* Weights that come from elsewhere come while the layer before is at work (passes/fetch.h), so that the forward, or the backward, has those of two layers at
+ * once; 0: nothing is sure to be there of the next layer. */
+static double ahead(const layout_bound *x, const stage_sum *s, bool back)
+{
+    const orth_comm_policy *comm = &x->b->step->comm;
+    const bool sure = x->o->params != ORTH_TIER_NONE && s->least >= 2 && comm->prefetch > 0 && comm->prefetch_elems == 0;
+    return sure ? x->c->piece[ORTH_PIECE_LAYER].weights_in[back] : 0;
+}
+
 static double stage_bytes(const layout_bound *x, int64_t stage)
 {
     const orth_layout *l = x->l;
@@ -365,12 +374,15 @@ static double stage_bytes(const layout_bound *x, int64_t stage)
                           (o->optimizer != ORTH_TIER_NONE ? 0 : s.optimizer) / sharers(l, 1);
     /* What leaves is there when the forward of its layer ends. */
     const double layers = o->activations != ORTH_TIER_NONE ? fmin(1, s.least) : flight * (l->virtual_stages > 1 ? s.least : s.layers);
-    const double kept = layers * x->c->piece[ORTH_PIECE_LAYER].kept;
+    const double forward = ahead(x, &s, false), backward = ahead(x, &s, true);
+    /* At the end of a layer's forward, or at the beginning of the first backward. */
+    const double kept = layers * x->c->piece[ORTH_PIECE_LAYER].kept + (o->activations != ORTH_TIER_NONE ? forward : 2 * backward);
+    const double at_once = fmax(fmax(s.at_once, x->c->piece[ORTH_PIECE_LAYER].at_once[x->far] + fmin(forward, backward)), 2 * fmax(forward, backward));
     if (l->zero >= 2 && l->dp > 1)
-        return states + fmax(kept, s.at_once);
+        return states + fmax(kept, at_once);
     /* One partial sum is the gradient itself. */
     const double with_kept = fmax(0, partial_sums(l, x->m - flight) - 1), alone = fmax(0, partial_sums(l, x->m) - 1);
-    return states + fmax(s.at_once, fmax(kept + (l->virtual_stages == 1 && o->activations == ORTH_TIER_NONE ? with_kept * grads : 0), alone * grads));
+    return states + fmax(at_once, fmax(kept + (l->virtual_stages == 1 && o->activations == ORTH_TIER_NONE ? with_kept * grads : 0), alone * grads));
 }
 
 /* State that ranks of a stage have in the memory of their hosts; gradients only where the update reads them. Of an optimizer of which a part

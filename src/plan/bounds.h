@@ -9,8 +9,8 @@
  * last has gone back; gradients that are reduced once a step are reduced after the last backward has begun; gathers and updates
  * come after the norm of all gradients, or a communicator is busy all the time. Of different devices each data-parallel rank is as slow as the slowest
  * of its stages, and the micro-batches are dealt at best in proportion to how fast they are. Memory: the persistent buffers, and what is kept of the
- * micro-batches that the schedule has under way. What is offloaded takes no memory but the operands of the instruction that has the most, and
- * a step takes no less than a rank's copies in one direction at the rate of its link to the host, or those of its file.
+ * micro-batches that the schedule has under way. What is offloaded takes no memory but the operands of the instruction that has the most, and the weights of
+ * two layers, the second of which come ahead; a step takes no less than a rank's copies in one direction at the rate of its link to the host, or those of its file.
  * (Narayanan et al. 2021; Qi et al. 2023; Rajbhandari et al. 2020.)
  */
 #ifndef ORTH_PLAN_BOUNDS_H
