@@ -38,7 +38,7 @@ static void close_case(fit_case *c)
 /* The run with key=value words, planned by itself. */
 static orth_price price_with(fit_case *c, const char *words)
 {
-    char copy[256], *rest = NULL;
+    char copy[512], *rest = NULL;
     orth_config cfg;
     orth_price p;
     CHECK_OK(c->ctx, orth_config_init(c->ctx, &cfg));
@@ -154,6 +154,40 @@ TEST(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_tim
     }
     CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, plain.worst_bytes, 0, l));
     assert_true(l->fits);
+    free(l);
+    close_case(&c);
+}
+
+/* Where changes together end with all of the optimizer's state on the host, a half of it there is not faster, or does not fit. */
+TEST(a_half_of_the_optimizer_replaces_all_of_it_where_that_is_faster_and_fits)
+{
+    static const char whole[] = "memory.offload_optimizer=host", half[] = "memory.offload_optimizer=host memory.offload_ratio=0.5";
+    static const char *const words[] = {"model.hidden", "512", "model.heads", "8", "model.vocab", "2000", "data.seq_len", "256", "parallel.dp", "2"};
+    fit_case c;
+    orth_ladder *l = calloc(1, sizeof *l);
+    open_case(&c, words, ORTH_COUNT(words));
+    const size_t plain = price_with(&c, "").worst_bytes;
+    int halves = 0, wholes = 0;
+    static const size_t twentieths[] = {11, 14};
+    for (int i = 0; i < ORTH_COUNT(twentieths); i++) {
+        const size_t limit = plain / 20 * twentieths[i];
+        CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, limit, 0, l));
+        const orth_rung *last = l->num_together > 0 ? &l->together[l->num_together - 1] : NULL;
+        const char *at = last && last->fits ? strstr(last->words, whole) : NULL;
+        if (!at)
+            continue;
+        if (strstr(at, half)) {
+            halves++;
+            continue;
+        }
+        char other[ORTH_LADDER_WORDS_MAX + sizeof half];
+        snprintf(other, sizeof other, "%.*s%s%s", (int)(at - last->words), last->words, half, at + strlen(whole));
+        const orth_price p = price_with(&c, other);
+        if (!p.refused && p.worst_bytes <= limit && p.step_s < last->step_s)
+            fail_msg("limit %zu: %s takes %g s, %s %g s", limit, last->words, last->step_s, other, p.step_s);
+        wholes++;
+    }
+    assert_true(halves > 0 && wholes > 0);
     free(l);
     close_case(&c);
 }
@@ -423,6 +457,7 @@ int main(void)
         cmocka_unit_test(the_largest_value_that_fits_fits_and_the_next_does_not),
         cmocka_unit_test(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_time),
         cmocka_unit_test(a_row_with_the_width_of_the_preset_is_the_preset),
+        cmocka_unit_test(a_half_of_the_optimizer_replaces_all_of_it_where_that_is_faster_and_fits),
         cmocka_unit_test(a_longer_sequence_that_needs_less_is_found),
         cmocka_unit_test(what_is_found_keeps_all_rules_and_limits),
         cmocka_unit_test(who_waits_is_told_how_far_work_is),
