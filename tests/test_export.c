@@ -140,7 +140,7 @@ TEST(stages_of_different_sizes_are_written_or_named)
         {ORTH_TOOL_megatron, "parallel.pp=4 parallel.stage_layers=[8,8,8,8]", NULL, "--decoder-", NULL},
         {ORTH_TOOL_megatron, "parallel.pp=4 parallel.stage_layers=[9,8,9,6]", NULL, "--decoder-", "parallel.stage_layers=[9, 8, 9, 6] has no counterpart there: "},
         {ORTH_TOOL_nemo, "parallel.pp=2", NULL, NULL, "parallel.stage_layers=[17, 15] has no counterpart there: "},
-        {ORTH_TOOL_nemo, "parallel.pp=2 model.vocab=512 parallel.stage_layers=[16,16]", "pipeline_model_parallel_size: 2", NULL, NULL},
+        {ORTH_TOOL_nemo, "parallel.pp=2 parallel.stage_layers=[16,16]", "pipeline_model_parallel_size: 2", NULL, NULL},
     };
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(cases); i++) {
@@ -153,6 +153,13 @@ TEST(stages_of_different_sizes_are_written_or_named)
     CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "model.layers", "31"));
     CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.pp", "4"));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "model.layers=31 is no multiple of parallel.pp=4, which nemo refuses", orth_export(ctx, &c, ORTH_TOOL_nemo, "/tmp/orthant-test-stages", 0));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "model.layers", "34"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.pp", "2"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.virtual_stages", "2"));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "model.layers=34 is no multiple of parallel.pp * virtual_stages=4, which nemo refuses", orth_export(ctx, &c, ORTH_TOOL_nemo, "/tmp/orthant-test-stages", 0));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.virtual_stages", "1"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.pp", "4"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "model.layers", "31"));
     CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.stage_layers", "[9, 7, 8, 7]"));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "which megatron refuses where others than the first and the last stage differ", orth_export(ctx, &c, ORTH_TOOL_megatron, "/tmp/orthant-test-stages", 0));
     assert_int_equal(access("/tmp/orthant-test-stages", F_OK), -1);

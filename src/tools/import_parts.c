@@ -333,9 +333,11 @@ static orth_status set_hybrid(orth_importer *x)
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_hybrid);
     const int64_t dp = x->cfg->parallel_dp;
     int64_t machines;
+    /* Accelerate starts as many processes on each machine. */
+    if (!p && !(x->tool == ORTH_TOOL_accelerate && orth_import_gives(x, "parallel.dp") && !orth_import_stays(x->cfg, "parallel.dp")))
+        return ORTH_OK;
     ORTH_TRY(orth_import_count(x, ORTH_PART_nodes, 1, &machines));
-    const bool known = x->tool == ORTH_TOOL_accelerate && orth_import_gives(x, "parallel.dp"); /* it starts as many on each machine */
-    if ((known || p) && dp % machines != 0)
+    if (dp % machines != 0)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " does not divide the data-parallel ranks, parallel.dp=%" PRId64,
                          orth_import_find(x, ORTH_PART_nodes)->place, machines, dp);
     if (!p)
@@ -537,7 +539,8 @@ static orth_status set_host_checkpoints(orth_importer *x)
 static orth_status set_chunks(orth_importer *x)
 {
     const orth_import_pair *of_layers = orth_import_find(x, ORTH_PART_layers_of_chunk), *p = of_layers ? of_layers : orth_import_find(x, ORTH_PART_chunks);
-    const int64_t layers = x->cfg->model_layers, pp = x->cfg->parallel_pp;
+    const int64_t counted = is_true(orth_import_find(x, ORTH_PART_embedding_counts)) + is_true(orth_import_find(x, ORTH_PART_loss_counts));
+    const int64_t layers = x->cfg->model_layers + counted, pp = x->cfg->parallel_pp;
     int64_t n;
     if (!p)
         return ORTH_OK;
@@ -720,8 +723,10 @@ static orth_status set_rope_scaling(orth_importer *x)
     } fixed[] = {{"model.rope_low_freq", "1"}, {"model.rope_high_freq", "4"}, {"model.rope_original_seq", "8192"}};
     const orth_import_pair *flag = orth_import_find(x, ORTH_PART_rope_scaling), *factor = orth_import_find(x, ORTH_PART_rope_factor);
     if (!is_true(flag) || x->cfg->model_family != ORTH_model_family_llama) {
-        if (flag || factor)
-            orth_import_unused(x, (flag ? flag : factor)->place, is_true(flag) ? "positions are not rotary" : "use_rope_scaling is not given");
+        if (is_true(flag))
+            orth_import_unused(x, flag->place, "positions are not rotary");
+        if (factor)
+            orth_import_unused(x, factor->place, is_true(flag) ? "positions are not rotary" : "use_rope_scaling is not given");
         return ORTH_OK;
     }
     for (int i = 0; i < ORTH_COUNT(fixed); i++)

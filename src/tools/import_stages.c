@@ -1,6 +1,6 @@
 /* import_stages.c -- how many layers each chunk of a pipeline has, read and written. Megatron-LM and NeMo give all the same, the first and the last
  * others by words, and refuse a remainder. Here they are balanced by cost, embedding and head counted, unless parallel.stage_layers lists
- * them: a list is set where the two differ. */
+ * them. */
 #include "tools/export_impl.h"
 
 #include <inttypes.h>
@@ -50,7 +50,8 @@ static const char *list_text(const double *layers, int64_t num, char out[LIST_TE
 
 /* ---- reading ---- */
 
-static orth_status set_even(orth_importer *x, const char *place)
+/* No list is set: it would hold whoever looks at other stages or layers of this run to these. */
+static orth_status check_even(orth_importer *x, const char *place)
 {
     const orth_config *c = x->cfg;
     const int64_t n = num_chunks(c);
@@ -60,10 +61,8 @@ static orth_status set_even(orth_importer *x, const char *place)
     if (c->model_layers % n != 0)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 ": must be a multiple of pipeline ranks x chunks of each = %" PRId64 "; for other stages give "
                          "parallel.stage_layers", place, c->model_layers, n);
-    if (n > ORTH_LIST_MAX || c->model_layers > MOST_LAYERS) {
-        orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s: each of %" PRId64 " chunks has as many layers there; here they are balanced by cost", ORTH_SHOWN(place), n);
+    if (n > ORTH_LIST_MAX || c->model_layers > MOST_LAYERS)
         return ORTH_OK;
-    }
     const orth_status s = orth_describe_model(x->ctx, c, &m);
     if (s == ORTH_ERR_ARG) { /* what the command line has to add is not known here */
         orth_ctx_clear_error(x->ctx);
@@ -75,7 +74,9 @@ static orth_status set_even(orth_importer *x, const char *place)
         return ORTH_OK;
     for (int64_t k = 0; k < n; k++)
         layers[k] = (double)(c->model_layers / n);
-    return orth_import_set(x, place, "parallel.stage_layers", list_text(layers, n, text));
+    orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s: a chunk has %" PRId64 " layers there; here they are balanced by cost, the head counted: parallel.stage_layers=%s is what "
+             "the other program does", ORTH_SHOWN(place), c->model_layers / n, list_text(layers, n, text));
+    return ORTH_OK;
 }
 
 /* The stages between have all the same. */
@@ -89,9 +90,14 @@ static orth_status set_ends(orth_importer *x, const orth_import_pair *first, con
     ORTH_TRY(orth_import_count(x, ORTH_PART_first_stage, 0, &of_first));
     ORTH_TRY(orth_import_count(x, ORTH_PART_last_stage, 0, &of_last));
     const int64_t left = x->cfg->model_layers - of_first - of_last;
-    if (num_chunks(x->cfg) != pp || pp > ORTH_LIST_MAX)
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: is read of at most %d stages of one chunk each; give parallel.stage_layers", p->place, ORTH_LIST_MAX);
-    if (between == 0 ? left != 0 : left < between || left % between != 0)
+    if (num_chunks(x->cfg) != pp)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: is not read of stages with several chunks; give parallel.stage_layers", p->place);
+    if (pp > ORTH_LIST_MAX)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: is read of at most %d stages", p->place, ORTH_LIST_MAX);
+    if (between == 0 && left != 0)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " and %s=%" PRId64 " must be together the %" PRId64 " layers of two stages", p->place, of_first, last->path,
+                         of_last, x->cfg->model_layers);
+    if (between > 0 && (left < between || left % between != 0))
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: of %" PRId64 " layers %" PRId64 " are left, which must be a multiple of the other stages, %" PRId64,
                          p->place, ORTH_SHOWN(p->value), x->cfg->model_layers, left, between);
     for (int64_t k = 0; k < pp; k++)
@@ -125,6 +131,8 @@ orth_status orth_import_stages(orth_importer *x)
     const char *why = c->parallel_pp == 1 ? "there is no pipeline" : listed ? "parallel.stage_layers is given" : "the number of layers is not given here";
     for (int i = 0; i < ORTH_COUNT(parts); i++) {
         p[i] = orth_import_find(x, parts[i]);
+        if (p[i] && strcmp(p[i]->value, "false") == 0)
+            p[i] = NULL;
         if (p[i] && !counts)
             orth_import_unused(x, p[i]->place, why);
     }
@@ -134,7 +142,7 @@ orth_status orth_import_stages(orth_importer *x)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and %s: one of the two says how many layers a stage has", (p[0] ? p[0] : p[1])->place, (p[2] ? p[2] : p[3])->path);
     if (p[0] || p[1])
         return set_ends(x, p[0], p[1]);
-    return p[2] || p[3] ? set_counted(x, p[2], p[3]) : set_even(x, of_layers->place);
+    return p[2] || p[3] ? set_counted(x, p[2], p[3]) : check_even(x, orth_import_stays(c, "model.layers") ? "command line: model.layers" : of_layers->place);
 }
 
 /* ---- writing ---- */
@@ -158,7 +166,7 @@ static orth_status list_stages(orth_ctx *ctx, orth_config *c)
     ORTH_TRY(orth_describe_model(ctx, c, &m));
     ORTH_TRY(balance(ctx, c, &m, layers));
     const bool listed = c->parallel_stage_layers.n > 0, even = is_even(layers, n);
-    if (even && listed && c->parallel_stage_layers.n == n && is_even(c->parallel_stage_layers.v, n))
+    if (listed && is_even(c->parallel_stage_layers.v, c->parallel_stage_layers.n))
         return orth_config_set(ctx, c, "the run", "parallel.stage_layers", "[]");
     return even || listed ? ORTH_OK : orth_config_set(ctx, c, "the run", "parallel.stage_layers", list_text(layers, n, text));
 }
@@ -166,10 +174,12 @@ static orth_status list_stages(orth_ctx *ctx, orth_config *c)
 /* What is even there without a word needs no list; what is balanced here, and uneven, is one. */
 orth_status orth_export_list_stages(orth_ctx *ctx, orth_config *c, orth_tool tool)
 {
+    const int64_t n = tool == ORTH_TOOL_nemo ? num_chunks(c) : c->parallel_pp; /* chunks of a remainder are not written for Megatron-LM */
     ORTH_TRY(list_stages(ctx, c));
-    if (c->model_layers % c->parallel_pp == 0 || (tool == ORTH_TOOL_megatron && has_ends(c)))
+    if (c->model_layers % n == 0 || (tool == ORTH_TOOL_megatron && has_ends(c)))
         return ORTH_OK;
-    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "model.layers=%" PRId64 " is no multiple of parallel.pp=%" PRId64 ", which %s refuses%s", c->model_layers, c->parallel_pp,
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "model.layers=%" PRId64 " is no multiple of parallel.pp%s=%" PRId64 ", which %s refuses%s", c->model_layers,
+                     n == c->parallel_pp ? "" : " * virtual_stages", n,
                      orth_tool_id(tool), tool == ORTH_TOOL_megatron ? " where others than the first and the last stage differ (parallel.stage_layers)" : "");
 }
 

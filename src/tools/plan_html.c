@@ -90,11 +90,11 @@ static void add_bar(orth_ctx *ctx, orth_text *t, int rank, const size_t bytes[OR
 }
 
 /* The rank of a stage that needs the most. */
-static int worst_of(const orth_run_plan *p, int stage)
+static int worst_of(const orth_run_plan *p, int stage, orth_space s)
 {
     int worst = -1;
     for (int r = 0; r < p->num_ranks; r++)
-        if (orth_mesh_coord(&p->partition.mesh, r, ORTH_AXIS_PP) == stage && (worst < 0 || p->ranks[r].device_bytes > p->ranks[worst].device_bytes))
+        if (orth_mesh_coord(&p->partition.mesh, r, ORTH_AXIS_PP) == stage && (worst < 0 || orth_memory_of_space(&p->ranks[r].memory, s) > orth_memory_of_space(&p->ranks[worst].memory, s)))
             worst = r;
     return worst;
 }
@@ -120,7 +120,7 @@ static void add_space(orth_ctx *ctx, orth_text *t, const orth_plan_page *x, orth
     for (int r = 0; r < p->num_ranks; r++)
         full = ORTH_MAX(full, ORTH_MAX(limit_of(x, r, s), orth_memory_of_space(&p->ranks[r].memory, s)));
     for (int i = 0; i < rows; i++) {
-        const int r = every ? i : worst_of(p, i);
+        const int r = every ? i : worst_of(p, i, s);
         add_bar(ctx, t, r, p->ranks[r].memory.of[s], limit_of(x, r, s), full);
     }
 }
