@@ -12,6 +12,7 @@ data: {path: "$text", seq_len: 512}
 train: {steps: 10, global_batch: 4, micro_batch: 1}
 optimizer: {lr: 1.0e-3}
 precision: {compute: bf16}
+run: {isa: avx2, threads: 2}
 RUN
 
 # bytes SPACE KEY...: their sum in the space of the plan at hand; nothing where it has none.

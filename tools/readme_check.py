@@ -184,7 +184,8 @@ class Checker:
             with open(self.path, "w") as f:
                 f.write("\n".join(self.out))
         shutil.rmtree(self.folder)
-        self.said.append(f"{self.path}: {self.num_commands} commands, {self.failures} differences")
+        written = ", written anew" if self.update and self.out != self.lines else ""
+        self.said.append(f"{self.path}: {self.num_commands} commands, {self.failures} differences{written}")
         print("\n".join(self.said), flush=True)
         return self.failures
 
