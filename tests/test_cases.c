@@ -233,12 +233,17 @@ TEST(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused)
     test_ctx_free(ctx);
 }
 
+static void replace(const char *whole, const char *good, const char *bad, char text[2048])
+{
+    const char *at = strstr(whole, good);
+    assert_non_null(at);
+    snprintf(text, 2048, "%.*s%s%s", (int)(at - whole), whole, bad, at + strlen(good));
+}
+
 /* A good case with `bad` for `good`. */
 static void with_another(const char *good, const char *bad, char text[2048])
 {
-    static const char whole[] = "[" CASE(MODEL("gpt", "12"), "") "]";
-    const char *at = strstr(whole, good);
-    snprintf(text, 2048, "%.*s%s%s", (int)(at - whole), whole, bad, at + strlen(good));
+    replace("[" CASE(MODEL("gpt", "12"), "") "]", good, bad, text);
 }
 
 /* Of the global batch, the micro-batch and the accumulation steps two say the third. */
@@ -280,12 +285,10 @@ TEST(recomputation_that_a_case_leaves_out_is_the_least_that_fits)
         orth_mem_free(ctx, given);
         /* Just the memory of this kind. */
         snprintf(memory, sizeof memory, "\"mem_GiB\": %.3f", peak + 1.6);
-        const char *at = strstr(text, "\"mem_GiB\": "), *end = strchr(at, ',');
-        snprintf(with, sizeof with, "%.*s%s%s", (int)(at - text), text, memory, end);
+        replace(text, "\"mem_GiB\": 80", memory, with);
         CHECK_OK(ctx, published_predict(ctx, with, true, &given));
         snprintf(words, sizeof words, "\"recompute\": \"%s\"", kinds[i]);
-        at = strstr(with, words);
-        snprintf(text, sizeof text, "%.*s\"recompute\": null%s", (int)(at - with), with, at + strlen(words));
+        replace(with, words, "\"recompute\": null", text);
         CHECK_OK(ctx, published_predict(ctx, text, true, &open));
         if (strcmp(open, given) != 0)
             fail_msg("%s is not chosen where it just fits:\n%s\n%s", kinds[i], open, given);

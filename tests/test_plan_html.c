@@ -54,8 +54,16 @@ static int count(const char *s, const char *word)
     return n;
 }
 
-/* cluster NULL: this machine, at rates that are made up. */
-static char *page_of(orth_ctx *ctx, const char *run, const char *cluster, orth_run_plan *p, orth_model_config *model, orth_step_detail *detail)
+typedef struct {
+    orth_ctx *ctx;
+    orth_run_plan plan;
+    orth_model_config model;
+    orth_step_detail detail;
+    char *html;
+} page_case;
+
+/* cluster NULL: this machine, at rates that are made up. The page is well formed and loads nothing. */
+static page_case *open_page(const char *run, const char *cluster)
 {
     orth_config cfg;
     orth_hardware h;
@@ -63,23 +71,25 @@ static char *page_of(orth_ctx *ctx, const char *run, const char *cluster, orth_r
     orth_scaling scaling;
     orth_shares shares;
     const orth_rates rates = {1e9, 1e9};
-    orth_plan_page page = {.plan = p, .scaling = &scaling, .flops = 1e9, .bytes = 1e9};
+    page_case *x = calloc(1, sizeof *x);
+    orth_plan_page page = {.plan = &x->plan, .scaling = &scaling, .flops = 1e9, .bytes = 1e9};
+    orth_ctx *ctx = x->ctx = test_ctx(1);
     CHECK_OK(ctx, orth_config_init(ctx, &cfg));
     CHECK_OK(ctx, orth_config_parse(ctx, &cfg, "run.yaml", run, strlen(run)));
-    CHECK_OK(ctx, orth_describe_model(ctx, &cfg, model));
-    CHECK_OK(ctx, orth_describe_plan(ctx, p, &cfg, model, false));
-    p->detail = detail;
+    CHECK_OK(ctx, orth_describe_model(ctx, &cfg, &x->model));
+    CHECK_OK(ctx, orth_describe_plan(ctx, &x->plan, &cfg, &x->model, false));
+    x->plan.detail = &x->detail;
     if (cluster) {
         CHECK_OK(ctx, orth_hardware_find(ctx, &h, cluster));
-        CHECK_OK(ctx, orth_hardware_use(ctx, &h, p->num_ranks));
+        CHECK_OK(ctx, orth_hardware_use(ctx, &h, x->plan.num_ranks));
         snprintf(h.device_name, sizeof h.device_name, "A<B> & \"C\"");
-        CHECK_OK(ctx, orth_cluster_price(ctx, p, &h, ORTH_BF16, 1000, NULL, &c));
+        CHECK_OK(ctx, orth_cluster_price(ctx, &x->plan, &h, ORTH_BF16, 1000, NULL, &c));
         page.hardware = &h;
         page.cluster = &c;
         CHECK_OK(ctx, orth_hardware_peak(ctx, &h, ORTH_BF16, &page.flops));
         page.bytes = 1e9 * h.device_memory_GBps;
     } else {
-        CHECK_OK(ctx, orth_run_plan_price(ctx, p, &rates, NULL));
+        CHECK_OK(ctx, orth_run_plan_price(ctx, &x->plan, &rates, NULL));
     }
     if (cluster && h.mixed) {
         orth_place_to_run where = {.described = true, .hardware = h};
@@ -87,12 +97,23 @@ static char *page_of(orth_ctx *ctx, const char *run, const char *cluster, orth_r
         page.shares = &shares;
     }
     CHECK_OK(ctx, orth_scaling_find(ctx, &cfg, cluster, &scaling));
-    char *html = orth_plan_html(ctx, &page);
-    assert_non_null(html);
+    x->html = orth_plan_html(ctx, &page);
+    assert_non_null(x->html);
+    check_well_formed(x->html);
+    check_loads_nothing(x->html);
     if (cluster)
         orth_hardware_release(ctx, &h);
     orth_config_release(ctx, &cfg);
-    return html;
+    return x;
+}
+
+static void close_page(page_case *x)
+{
+    orth_ctx *ctx = x->ctx;
+    orth_mem_free(ctx, x->html);
+    orth_run_plan_release(ctx, &x->plan);
+    test_ctx_free(ctx);
+    free(x);
 }
 
 /* A point for each op that computes, none above the roofs. */
@@ -121,35 +142,29 @@ TEST(a_page_is_well_formed_loads_nothing_and_has_the_figures_of_the_plan)
 {
     static const char run[] = "model: {preset: llama-tiny, layers: 4}\ndata: {seq_len: 64}\ntrain: {global_batch: 16, micro_batch: 2, steps: 1000}\n"
                               "parallel: {dp: 2, tp: 2, pp: 2}\nprecision: {compute: bf16}\n";
-    orth_ctx *ctx = test_ctx(1);
-    orth_run_plan p;
-    orth_model_config model;
-    orth_step_detail detail;
-    char *html = page_of(ctx, run, "h100", &p, &model, &detail), text[64];
-    check_well_formed(html);
-    check_loads_nothing(html);
+    page_case *x = open_page(run, "h100");
+    const char *html = x->html;
+    char text[64];
     check_roofline(html);
     assert_non_null(strstr(html, "A&lt;B&gt; &amp; &quot;C&quot;"));
     assert_int_equal(count(html, "<span class=\"bar\">"), 8);
     for (int r = 0; r < 8; r++) {
-        snprintf(text, sizeof text, "%.3f GiB</span>", (double)p.ranks[r].total_bytes / 0x1p30);
+        snprintf(text, sizeof text, "%.3f GiB</span>", (double)x->plan.ranks[r].total_bytes / 0x1p30);
         assert_non_null(strstr(html, text));
     }
     assert_int_equal(count(html, " of micro-batch "), 2 * 2 * 4); /* forward and backward, two stages, four micro-batches */
     for (int stage = 0; stage < 2; stage++)
         for (int a = 0; a < 8; a++) {
-            const orth_span *s = &detail.spans[stage][a];
-            assert_true(s->start >= 0 && s->end > s->start && s->end <= p.total.time.step_s * (1 + 1e-9));
+            const orth_span *s = &x->detail.spans[stage][a];
+            assert_true(s->start >= 0 && s->end > s->start && s->end <= x->plan.total.time.step_s * (1 + 1e-9));
         }
     double seconds = 0;
     for (int op = 0; op < ORTH_FIRST_COMM_OP; op++)
-        seconds += detail.op[op].seconds;
-    assert_true(seconds > 0.99 * p.ranks[0].time.compute_s && seconds < 1.01 * p.ranks[0].time.compute_s);
+        seconds += x->detail.op[op].seconds;
+    assert_true(seconds > 0.99 * x->plan.ranks[0].time.compute_s && seconds < 1.01 * x->plan.ranks[0].time.compute_s);
     assert_int_equal(count(html, " ranks</td>"), 4 + 4); /* dp 1, 2, 4, 8: there is no half rank */
     assert_non_null(strstr(html, "on demand"));
-    orth_mem_free(ctx, html);
-    orth_run_plan_release(ctx, &p);
-    test_ctx_free(ctx);
+    close_page(x);
 }
 
 /* Each space by itself: only what is on a device is held against what the device has. */
@@ -157,44 +172,34 @@ TEST(a_page_of_a_run_with_offload_has_bars_for_the_device_and_for_the_host)
 {
     static const char run[] = "model: {preset: llama-tiny, layers: 4}\ndata: {seq_len: 64}\ntrain: {global_batch: 4, micro_batch: 2, steps: 1000}\n"
                               "parallel: {dp: 2, zero: 1}\nprecision: {compute: bf16}\nmemory: {offload_optimizer: host}\n";
-    orth_ctx *ctx = test_ctx(1);
-    orth_run_plan p;
-    orth_model_config model;
-    orth_step_detail detail;
-    char *html = page_of(ctx, run, "h100", &p, &model, &detail), text[128];
-    check_well_formed(html);
+    page_case *x = open_page(run, "h100");
+    const char *html = x->html;
+    char text[128];
     assert_int_equal(count(html, "<span class=\"bar\">"), 2 * 2);
     assert_int_equal(count(html, "<span class=\"limit\""), 2);
     const char *device = strstr(html, "<b>device</b>"), *host = strstr(html, "<b>host</b>");
     assert_true(device && host && device < host);
     for (int r = 0; r < 2; r++) {
-        assert_true(p.ranks[r].device_bytes < p.ranks[r].total_bytes);
+        assert_true(x->plan.ranks[r].device_bytes < x->plan.ranks[r].total_bytes);
         snprintf(text, sizeof text, "rank %d</span>", r);
         const char *on_device = strstr(device, text), *on_host = strstr(host, text);
         assert_true(on_device && on_device < host && on_host);
-        snprintf(text, sizeof text, "%.3f GiB</span>", (double)p.ranks[r].device_bytes / 0x1p30);
+        snprintf(text, sizeof text, "%.3f GiB</span>", (double)x->plan.ranks[r].device_bytes / 0x1p30);
         assert_true(strstr(on_device, text) && strstr(on_device, text) < host);
-        snprintf(text, sizeof text, "%.3f GiB</span>", (double)orth_memory_of_space(&p.ranks[r].memory, ORTH_SPACE_HOST) / 0x1p30);
+        snprintf(text, sizeof text, "%.3f GiB</span>", (double)orth_memory_of_space(&x->plan.ranks[r].memory, ORTH_SPACE_HOST) / 0x1p30);
         assert_non_null(strstr(on_host, text));
     }
-    snprintf(text, sizeof text, "The ranks of a node have %.2f GiB", (double)p.total.node_bytes / 0x1p30);
+    snprintf(text, sizeof text, "The ranks of a node have %.2f GiB", (double)x->plan.total.node_bytes / 0x1p30);
     assert_non_null(strstr(html, text));
-    orth_mem_free(ctx, html);
-    orth_run_plan_release(ctx, &p);
-    test_ctx_free(ctx);
+    close_page(x);
 }
 
 TEST(a_page_of_a_mixed_cluster_has_its_groups_and_the_shares_of_the_batch)
 {
     static const char run[] = "model: {preset: llama3-1b}\ndata: {seq_len: 8192}\ntrain: {global_batch: 64, micro_batch: 1, steps: 1000}\n"
                               "parallel: {dp: 4, tp: 8}\nprecision: {compute: bf16}\n";
-    orth_ctx *ctx = test_ctx(1);
-    orth_run_plan p;
-    orth_model_config model;
-    orth_step_detail detail;
-    char *html = page_of(ctx, run, "h100-a100", &p, &model, &detail);
-    check_well_formed(html);
-    check_loads_nothing(html);
+    page_case *x = open_page(run, "h100-a100");
+    const char *html = x->html;
     const char *groups = strstr(html, "<h2>Groups of devices</h2>");
     assert_non_null(groups);
     assert_non_null(strstr(groups, "<tr><td>fast</td><td>16 x "));
@@ -202,25 +207,16 @@ TEST(a_page_of_a_mixed_cluster_has_its_groups_and_the_shares_of_the_batch)
     assert_non_null(strstr(groups, "<tr><td>equal</td>"));
     assert_non_null(strstr(groups, "<tr><td>proposed: parallel.dp_share=["));
     assert_non_null(strstr(groups, "<tr><td>fast alone, parallel.dp="));
-    orth_mem_free(ctx, html);
-    orth_run_plan_release(ctx, &p);
-    test_ctx_free(ctx);
+    close_page(x);
 }
 
 TEST(a_page_of_this_machine_has_no_cost_and_says_so)
 {
     static const char run[] = "model: {preset: gpt2-tiny}\ndata: {seq_len: 64}\ntrain: {global_batch: 4}\n";
-    orth_ctx *ctx = test_ctx(1);
-    orth_run_plan p;
-    orth_model_config model;
-    orth_step_detail detail;
-    char *html = page_of(ctx, run, NULL, &p, &model, &detail);
-    check_well_formed(html);
-    check_loads_nothing(html);
+    page_case *x = open_page(run, NULL);
+    const char *html = x->html;
     assert_non_null(strstr(html, "Not known: this machine has no price."));
-    orth_mem_free(ctx, html);
-    orth_run_plan_release(ctx, &p);
-    test_ctx_free(ctx);
+    close_page(x);
 }
 
 int main(void)

@@ -3,7 +3,7 @@
  *   free --start--> in flight --complete, or finished by pread and pwrite--> free
  *
  * Invariant: a slot's buffer belongs to the system while the slot is in flight. So a move that has failed starts nothing more, but returns
- * only when nothing is in flight.
+ * only when nothing is in flight; but for a ring that is lost, whose buffers the system keeps.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* O_DIRECT */
@@ -155,12 +155,8 @@ int orth_file_ring_move(orth_file_ring *r, bool write, char *bytes, size_t n, si
 static int try_block(orth_file_ring *r)
 {
     char block[ORTH_FILE_BLOCK];
-    r->limit_s = TRY_LIMIT_S;
-    int error = move(r, false, block, sizeof block, 0);
-    if (!error)
-        error = move(r, true, block, sizeof block, 0);
-    r->limit_s = MOVE_LIMIT_S;
-    return error;
+    const int error = move(r, false, block, sizeof block, 0);
+    return error ? error : move(r, true, block, sizeof block, 0);
 }
 
 /* Before Linux 5.11 liburing makes the limit of a wait a request of its own, for which the ring has no room. */
@@ -201,8 +197,9 @@ orth_file_ring *orth_file_ring_open(int fd, size_t bytes, char *room, char why[O
     r->plain = fd;
     for (int k = 0; k < NUM_SLOTS; k++)
         r->slots[k].buffer = room + (size_t)k * SLOT_BYTES;
-    r->limit_s = MOVE_LIMIT_S;
+    r->limit_s = TRY_LIMIT_S;
     const int error = open_parts(r, bytes, &what);
+    r->limit_s = MOVE_LIMIT_S;
     why[0] = '\0';
     if (error) {
         snprintf(why, ORTH_FILE_WHY_MAX, "%s: %s", what, strerror(error));

@@ -28,8 +28,8 @@ void orth_file_ring_close(orth_file_ring *r); /* NULL is fine */
 /* Whether a request was given up that the system may still complete: it then writes to these pages, which stay mapped after the ring. */
 bool orth_file_ring_keeps(const char *room); /* NULL is fine */
 
-/* Whole blocks [at, at + n) of the file, by one thread at a time. 0, or the errno of the first failure; nothing is under way afterwards, but
- * for ETIMEDOUT: no request was completed for 300 s. */
+/* Whole blocks [at, at + n) of the file, by one thread at a time. 0, or the errno of the first failure (ETIMEDOUT: no request was
+ * completed for 300 s). Nothing is under way afterwards, unless the ring keeps its room. */
 int orth_file_ring_move(orth_file_ring *r, bool write, char *bytes, size_t n, size_t at);
 
 /* Any bytes, by pread and pwrite. 0 or errno; EIO where the file ends before. */

@@ -149,9 +149,15 @@ static orth_status estimate(orth_ctx *ctx, orth_case *x, const orth_software *so
     return orth_estimate_step(ctx, &x->job, &x->hardware, software, &system, &shares, e);
 }
 
+/* times: of the memory that is predicted. */
+static bool fits_with(const orth_case *x, const orth_estimate *e, double times)
+{
+    return times * e->peak_bytes / 0x1p30 + x->hardware.device_reserved_GiB <= x->hardware.device_memory_GiB;
+}
+
 static bool fits(const orth_case *x, const orth_estimate *e)
 {
-    return 1.05 * e->peak_bytes / 0x1p30 + x->hardware.device_reserved_GiB <= x->hardware.device_memory_GiB;
+    return fits_with(x, e, 1.05);
 }
 
 /* Micro-batches of b sequences in a step of a rank. Of what is not given one is taken. */
@@ -213,15 +219,14 @@ static orth_status choose(orth_ctx *ctx, orth_case *x, const orth_software *soft
 static orth_status choose_recompute(orth_ctx *ctx, orth_case *x, const orth_software *software, const json_t *layout)
 {
     static const orth_again kinds[] = {ORTH_AGAIN_NONE, ORTH_AGAIN_CORE, ORTH_AGAIN_FULL};
-    const json_t *given = json_object_get(layout, "recompute");
-    if (given && !json_is_null(given))
+    if (*case_word(layout, "recompute"))
         return choose(ctx, x, software, layout);
     for (int k = 0; k < ORTH_COUNT(kinds); k++) {
         if (kinds[k] == ORTH_AGAIN_CORE && x->job.fused_attention)
             continue; /* it keeps no scores */
         x->job.recompute = kinds[k];
         ORTH_TRY(choose(ctx, x, software, layout));
-        if (DOUBT * x->e.peak_bytes / 0x1p30 + x->hardware.device_reserved_GiB <= x->hardware.device_memory_GiB)
+        if (fits_with(x, &x->e, DOUBT))
             break;
     }
     return ORTH_OK;

@@ -542,32 +542,22 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
         orth_text_addf(ctx, t, "cluster        %d x %s, %.0f a node\n", p->num_ranks, h->device_name, h->node_devices);
 }
 
-/* With offload, only what is on the device. */
-static size_t device_class(const orth_plan *p, orth_class c)
-{
-    const bool offloads = orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0;
-    return offloads ? p->memory.of[ORTH_SPACE_DEVICE][c] : orth_memory_of_class(&p->memory, c);
-}
-
 /* A row for each pipeline stage: the rank of it that needs the most. */
 static void add_memory(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_cluster_plan *c)
 {
     const int stages = p->partition.mesh.size[ORTH_AXIS_PP];
+    const orth_space s = orth_memory_of_kernels(&p->total.memory);
     orth_text_addf(ctx, t, "\nmemory in GiB (exact)%9s", "");
     for (int k = 0; k < ORTH_NUM_CLASSES; k++)
         orth_text_addf(ctx, t, " %11s", orth_class_name((orth_class)k));
     orth_text_addf(ctx, t, " %11s\n", "total");
     for (int stage = 0; stage < stages; stage++) {
-        int worst = -1;
-        for (int r = 0; r < p->num_ranks; r++)
-            if (orth_mesh_coord(&p->partition.mesh, r, ORTH_AXIS_PP) == stage &&
-                (worst < 0 || p->ranks[r].device_bytes > p->ranks[worst].device_bytes))
-                worst = r;
+        const int worst = orth_run_plan_worst_of_stage(p, stage, s);
         char name[48];
         snprintf(name, sizeof name, "stage %d, rank %d%s", stage, worst, worst == c->worst_rank ? ", worst" : "");
         orth_text_addf(ctx, t, "  %-28s", name);
         for (int k = 0; k < ORTH_NUM_CLASSES; k++)
-            orth_text_addf(ctx, t, " %11.3f", gib(device_class(&p->ranks[worst], (orth_class)k)));
+            orth_text_addf(ctx, t, " %11.3f", gib(p->ranks[worst].memory.of[s][k]));
         orth_text_addf(ctx, t, " %11.3f\n", gib(p->ranks[worst].device_bytes));
     }
 }

@@ -46,6 +46,11 @@ size_t orth_memory_of_space(const orth_memory *m, orth_space s)
     return sum;
 }
 
+orth_space orth_memory_of_kernels(const orth_memory *m)
+{
+    return orth_memory_of_space(m, ORTH_SPACE_DEVICE) > 0 ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST;
+}
+
 /* "params": ..., "total": ... */
 static void add_classes(orth_json_out *j, const size_t bytes[ORTH_NUM_CLASSES])
 {

@@ -37,6 +37,8 @@ void orth_arenas_json(orth_json_out *j, const char *key, const orth_arena_use a[
 
 size_t orth_memory_of_class(const orth_memory *m, orth_class c);
 size_t orth_memory_of_space(const orth_memory *m, orth_space s);
+/* Where kernels work: on the device, once something is elsewhere; else in the host's memory, which is all. */
+orth_space orth_memory_of_kernels(const orth_memory *m);
 
 /* {"params": ..., "total": ..., "spaces": {"host": {"params": ..., "total": ...}}}: sums over spaces, then each space that has bytes. */
 void orth_memory_json(orth_json_out *j, const char *key, const orth_memory *m);

@@ -181,6 +181,20 @@ static bool is_drawn(const orth_run_plan *p, const drawn_ranks *d, int rank)
     return rank < d->first || rank == d->worst || (in_first_pipeline(p, rank) && orth_mesh_coord(&p->partition.mesh, rank, ORTH_AXIS_PP) < d->stages);
 }
 
+int orth_run_plan_worst_of_stage(const orth_run_plan *p, int stage, orth_space s)
+{
+    int worst = -1;
+    size_t most = 0;
+    for (int r = 0; r < p->num_ranks; r++) {
+        const size_t bytes = orth_memory_of_space(&p->ranks[r].memory, s);
+        if (orth_mesh_coord(&p->partition.mesh, r, ORTH_AXIS_PP) != stage || (worst >= 0 && bytes <= most))
+            continue;
+        worst = r;
+        most = bytes;
+    }
+    return worst;
+}
+
 int orth_run_plan_worst(const orth_run_plan *p)
 {
     int worst = 0;

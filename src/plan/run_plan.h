@@ -56,6 +56,8 @@ orth_status orth_run_plan_price(orth_ctx *ctx, orth_run_plan *p, const orth_rate
 /* The rank that takes the largest share of its limit (its plan's limit_bytes; of ranks without limits: the most bytes) in the memory of its
  * device; the lowest such. */
 int orth_run_plan_worst(const orth_run_plan *p);
+/* The rank of a pipeline stage that has the most in a space; the lowest such. */
+int orth_run_plan_worst_of_stage(const orth_run_plan *p, int stage, orth_space s);
 /* Which ranks a planned timeline shows, in words: all; or of more than 64 those of rank 0's pipeline and the worst; or, of ranks with more than about a million
  * events together, as many as are less: the worst, those of rank 0's pipeline, then others. */
 #define ORTH_DRAWN_MAX 256

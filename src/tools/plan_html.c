@@ -89,25 +89,9 @@ static void add_bar(orth_ctx *ctx, orth_text *t, int rank, const size_t bytes[OR
     orth_text_addf(ctx, t, "</span><span class=\"gib\">%.3f GiB</span></div>\n", gib(sum));
 }
 
-/* The rank of a stage that needs the most. */
-static int worst_of(const orth_run_plan *p, int stage, orth_space s)
-{
-    int worst = -1;
-    for (int r = 0; r < p->num_ranks; r++)
-        if (orth_mesh_coord(&p->partition.mesh, r, ORTH_AXIS_PP) == stage && (worst < 0 || orth_memory_of_space(&p->ranks[r].memory, s) > orth_memory_of_space(&p->ranks[worst].memory, s)))
-            worst = r;
-    return worst;
-}
-
-/* Where kernels work: the device, once something is elsewhere. */
-static orth_space space_of_kernels(const orth_run_plan *p)
-{
-    return orth_memory_of_space(&p->total.memory, ORTH_SPACE_DEVICE) > 0 ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST;
-}
-
 static size_t limit_of(const orth_plan_page *x, int rank, orth_space s)
 {
-    return x->cluster && s == space_of_kernels(x->plan) ? x->plan->ranks[rank].limit_bytes : 0;
+    return x->cluster && s == orth_memory_of_kernels(&x->plan->total.memory) ? x->plan->ranks[rank].limit_bytes : 0;
 }
 
 /* A bar for each rank, of many for one of each stage. */
@@ -120,7 +104,7 @@ static void add_space(orth_ctx *ctx, orth_text *t, const orth_plan_page *x, orth
     for (int r = 0; r < p->num_ranks; r++)
         full = ORTH_MAX(full, ORTH_MAX(limit_of(x, r, s), orth_memory_of_space(&p->ranks[r].memory, s)));
     for (int i = 0; i < rows; i++) {
-        const int r = every ? i : worst_of(p, i, s);
+        const int r = every ? i : orth_run_plan_worst_of_stage(p, i, s);
         add_bar(ctx, t, r, p->ranks[r].memory.of[s], limit_of(x, r, s), full);
     }
 }
@@ -130,7 +114,7 @@ static void add_memory(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
     static const orth_space order[] = {ORTH_SPACE_DEVICE, ORTH_SPACE_HOST, ORTH_SPACE_FILE};
     static const char *const titles[] = {[ORTH_SPACE_DEVICE] = "device", [ORTH_SPACE_HOST] = "host", [ORTH_SPACE_FILE] = "files"};
     const orth_plan *total = &x->plan->total;
-    const bool several = space_of_kernels(x->plan) == ORTH_SPACE_DEVICE;
+    const bool several = orth_memory_of_kernels(&total->memory) == ORTH_SPACE_DEVICE;
     orth_text_add(ctx, t, "<h2>Memory per rank</h2>\n<p class=\"legend\">");
     for (int c = 0; c < ORTH_NUM_CLASSES; c++)
         orth_text_addf(ctx, t, "<span class=\"item\"><i class=\"p%d\"></i>%s</span> ", c, orth_class_name((orth_class)c));
