@@ -120,6 +120,19 @@ const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_par
     return found;
 }
 
+bool orth_import_is_true(const orth_import_pair *p)
+{
+    return p && (strcmp(p->value, "true") == 0 || strcmp(p->value, "1") == 0);
+}
+
+bool orth_import_is_word(const orth_import_pair *p, const char *const *words, int num)
+{
+    for (int i = 0; i < num; i++)
+        if (strcmp(words[i], p->value) == 0)
+            return true;
+    return false;
+}
+
 bool orth_import_is_about(const orth_import_row *row, const char *key)
 {
     const size_t n = strlen(key);

@@ -68,6 +68,9 @@ typedef struct {
 orth_status orth_import_add(orth_importer *x, const char *where, const char *path, const char *value);
 /* The last pair of a part; NULL: not given. */
 const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_part part);
+/* Whether a switch is given and on; whether the value is one of the words. */
+bool orth_import_is_true(const orth_import_pair *p);
+bool orth_import_is_word(const orth_import_pair *p, const char *const *words, int num);
 /* Whether a pair is "key=value" of theirs. */
 bool orth_import_has(const orth_importer *x, const char *pair);
 /* The first pair that sets this key, or NULL; and whether there is one. */
@@ -94,7 +97,8 @@ orth_status orth_import_read_words(orth_importer *x, const char *source);
 
 /* The keys that follow from parts. All other rows were applied. */
 orth_status orth_import_combine(orth_importer *x);
-/* Of these the layers of pipeline stages, when the model is known. */
+/* Of these the model, and the layers of its pipeline stages. */
+orth_status orth_import_model(orth_importer *x);
 orth_status orth_import_stages(orth_importer *x);
 
 /* Whether its configurations say the model; the others take it from elsewhere. */

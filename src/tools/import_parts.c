@@ -7,19 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_true(const orth_import_pair *p)
-{
-    return p && (strcmp(p->value, "true") == 0 || strcmp(p->value, "1") == 0);
-}
-
-static bool is_word(const orth_import_pair *p, const char *const *words, int num)
-{
-    for (int i = 0; i < num; i++)
-        if (strcmp(words[i], p->value) == 0)
-            return true;
-    return false;
-}
-
 /* A part as a number; `fallback` where it is not given. ORTH_ERR_ARG for another word. */
 static orth_status number(orth_importer *x, orth_import_part part, double least, double fallback, double *out)
 {
@@ -46,13 +33,13 @@ orth_status orth_import_count(orth_importer *x, orth_import_part part, int64_t f
 static orth_status set_precision(orth_importer *x)
 {
     const orth_import_pair *bf16 = orth_import_find(x, ORTH_PART_bf16), *fp16 = orth_import_find(x, ORTH_PART_fp16);
-    if (is_true(bf16) && is_true(fp16))
+    if (orth_import_is_true(bf16) && orth_import_is_true(fp16))
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and %s are both true", bf16->place, fp16->path);
-    if (is_true(fp16) && orth_import_has(x, "bfloat16.enabled=true")) /* DeepSpeed's older name */
+    if (orth_import_is_true(fp16) && orth_import_has(x, "bfloat16.enabled=true")) /* DeepSpeed's older name */
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and bfloat16.enabled are both true", fp16->place);
-    if (is_true(bf16))
+    if (orth_import_is_true(bf16))
         return orth_import_set(x, bf16->place, "precision.compute", "bf16");
-    if (is_true(fp16))
+    if (orth_import_is_true(fp16))
         return orth_import_set(x, fp16->place, "precision.compute", "fp16");
     return ORTH_OK;
 }
@@ -86,13 +73,13 @@ static orth_status set_amp_o2(orth_importer *x)
     static const char *const fp32 = "weights are in fp32 there, and a 16-bit copy of each is made for a product; the plan has weights in precision.compute with a "
                                     "master in fp32, as with O2";
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_amp_o2);
-    const bool narrow = x->cfg->precision_compute != ORTH_precision_compute_fp32, fsdp = is_true(orth_import_find(x, ORTH_PART_fsdp));
+    const bool narrow = x->cfg->precision_compute != ORTH_precision_compute_fp32, fsdp = orth_import_is_true(orth_import_find(x, ORTH_PART_fsdp));
     if (p && !narrow)
         orth_import_unused(x, p->place, "weights are in fp32, as precision.compute is");
     else if (p && fsdp)
         orth_import_unused(x, p->place, "under FSDP the shards of the weights are in fp32, and what is gathered is in precision.compute");
     else if (p)
-        orth_import_unused(x, p->place, is_true(p) ? "weights are in precision.compute with a master in fp32, as with O2" : fp32);
+        orth_import_unused(x, p->place, orth_import_is_true(p) ? "weights are in precision.compute with a master in fp32, as with O2" : fp32);
     else if (x->tool == ORTH_TOOL_nemo && narrow && !fsdp && orth_import_gives(x, "precision.compute"))
         orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s: without model.megatron_amp_O2 %s", ORTH_SHOWN(x->name), fp32);
     return ORTH_OK;
@@ -102,7 +89,7 @@ static orth_status set_amp_o2(orth_importer *x)
 static orth_status set_grad_sync(orth_importer *x)
 {
     const orth_import_pair *of_optim = orth_import_find(x, ORTH_PART_grad_sync), *of_fsdp = orth_import_find(x, ORTH_PART_fsdp_grad_sync);
-    const bool fsdp = is_true(orth_import_find(x, ORTH_PART_fsdp)), distributed = !fsdp && x->cfg->parallel_zero == ORTH_parallel_zero_1;
+    const bool fsdp = orth_import_is_true(orth_import_find(x, ORTH_PART_fsdp)), distributed = !fsdp && x->cfg->parallel_zero == ORTH_parallel_zero_1;
     if (of_fsdp && !fsdp)
         orth_import_unused(x, of_fsdp->place, "model.fsdp is not true");
     if (of_optim && !distributed)
@@ -118,7 +105,7 @@ static orth_status set_offload(orth_importer *x)
 {
     static const char *const keys[] = {"memory.offload_optimizer", "memory.offload_params", "memory.offload_gradients"};
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_offload_all);
-    for (int i = 0; is_true(p) && i < ORTH_COUNT(keys); i++)
+    for (int i = 0; orth_import_is_true(p) && i < ORTH_COUNT(keys); i++)
         ORTH_TRY(orth_import_set(x, p->place, keys[i], "host"));
     return ORTH_OK;
 }
@@ -314,7 +301,7 @@ static orth_status set_sharding_of_nemo(orth_importer *x)
     static const char *const distributed[] = {"distributed_fused_adam", "mcore_distributed_optim"};
     const orth_import_pair *fsdp = orth_import_find(x, ORTH_PART_fsdp), *shards = orth_import_find(x, ORTH_PART_fsdp_shards);
     const orth_import_pair *optim = orth_import_find(x, ORTH_PART_nemo_optim);
-    if (is_true(fsdp)) {
+    if (orth_import_is_true(fsdp)) {
         if (optim)
             orth_import_unused(x, optim->place, "model.fsdp says what is sharded");
         return orth_import_set(x, shards ? shards->place : fsdp->place, "parallel.zero", shards && strcmp(shards->value, "grad") == 0 ? "2" : "3");
@@ -322,7 +309,7 @@ static orth_status set_sharding_of_nemo(orth_importer *x)
     if (shards)
         orth_import_unused(x, shards->place, "model.fsdp is not true");
     if (optim)
-        return orth_import_set(x, optim->place, "parallel.zero", is_word(optim, distributed, ORTH_COUNT(distributed)) ? "1" : "0");
+        return orth_import_set(x, optim->place, "parallel.zero", orth_import_is_word(optim, distributed, ORTH_COUNT(distributed)) ? "1" : "0");
     return fsdp ? orth_import_set(x, fsdp->place, "parallel.zero", "0") : ORTH_OK;
 }
 
@@ -342,7 +329,7 @@ static orth_status set_hybrid(orth_importer *x)
                          orth_import_find(x, ORTH_PART_nodes)->place, machines, dp);
     if (!p)
         return ORTH_OK;
-    ORTH_TRY(orth_import_set(x, p->place, "parallel.zero", is_word(p, of_3, ORTH_COUNT(of_3)) ? "3" : "2"));
+    ORTH_TRY(orth_import_set(x, p->place, "parallel.zero", orth_import_is_word(p, of_3, ORTH_COUNT(of_3)) ? "3" : "2"));
     return machines > 1 ? orth_import_set_int(x, p->place, "parallel.shard_group", dp / machines) : ORTH_OK;
 }
 
@@ -512,7 +499,7 @@ static const char *inputs_are_not_split(const orth_config *c)
 static orth_status set_split_inputs(orth_importer *x)
 {
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_split_inputs);
-    const char *why = is_true(p) ? inputs_are_not_split(x->cfg) : NULL;
+    const char *why = orth_import_is_true(p) ? inputs_are_not_split(x->cfg) : NULL;
     if (!p)
         return ORTH_OK;
     if (!why)
@@ -527,7 +514,7 @@ static orth_status set_host_checkpoints(orth_importer *x)
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_host_checkpoints);
     if (!p)
         return ORTH_OK;
-    if (!is_true(p))
+    if (!orth_import_is_true(p))
         return orth_import_set(x, p->place, "memory.offload_activations", "none");
     if (x->cfg->memory_recompute != ORTH_memory_recompute_none)
         return orth_import_set(x, p->place, "memory.offload_activations", "host");
@@ -539,7 +526,7 @@ static orth_status set_host_checkpoints(orth_importer *x)
 static orth_status set_chunks(orth_importer *x)
 {
     const orth_import_pair *of_layers = orth_import_find(x, ORTH_PART_layers_of_chunk), *p = of_layers ? of_layers : orth_import_find(x, ORTH_PART_chunks);
-    const int64_t counted = is_true(orth_import_find(x, ORTH_PART_embedding_counts)) + is_true(orth_import_find(x, ORTH_PART_loss_counts));
+    const int64_t counted = orth_import_is_true(orth_import_find(x, ORTH_PART_embedding_counts)) + orth_import_is_true(orth_import_find(x, ORTH_PART_loss_counts));
     const int64_t layers = x->cfg->model_layers + counted, pp = x->cfg->parallel_pp;
     int64_t n;
     if (!p)
@@ -680,143 +667,12 @@ static orth_status set_betas(orth_importer *x)
     return orth_import_set(x, second->place, "optimizer.betas", text);
 }
 
-/* ---- model ---- */
-
-static const char *value_or(const orth_import_pair *p, const char *fallback)
-{
-    return p ? p->value : fallback;
-}
-
-/* Whether the feed-forward is gated: a flag of its own, or the name of an activation. */
-static orth_status find_gated(orth_importer *x, bool *gated)
-{
-    static const char *const yes[] = {"swiglu", "fast-swiglu"}, *const no[] = {"gelu", "openai-gelu", "fast-gelu"};
-    const orth_import_pair *p = orth_import_find(x, ORTH_PART_activation);
-    *gated = p ? is_word(p, yes, ORTH_COUNT(yes)) : is_true(orth_import_find(x, ORTH_PART_swiglu));
-    if (p && !*gated && !is_word(p, no, ORTH_COUNT(no)))
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are GELU and SwiGLU", p->place, ORTH_SHOWN(p->value));
-    return ORTH_OK;
-}
-
-/* The two kinds of block that there are. */
-static orth_status set_family(orth_importer *x, bool gated)
-{
-    static const char *const rms[] = {"RMSNorm", "rmsnorm"}, *const layer[] = {"LayerNorm", "layernorm", "layernorm1p"};
-    const orth_import_pair *norm = orth_import_find(x, ORTH_PART_norm), *positions = orth_import_find(x, ORTH_PART_positions);
-    const orth_import_pair *flag = orth_import_find(x, ORTH_PART_rotary);
-    const bool is_rms = norm && is_word(norm, rms, ORTH_COUNT(rms)), is_layer = !norm || is_word(norm, layer, ORTH_COUNT(layer));
-    const char *pos = is_true(flag) ? "rope" : value_or(positions, "learned_absolute");
-    const bool rope = strcmp(pos, "rope") == 0, learned = strcmp(pos, "learned_absolute") == 0;
-    if (gated && is_rms && rope)
-        return orth_import_set(x, orth_import_place(x, "SwiGLU, RMSNorm, rope"), "model.family", "llama");
-    if (!gated && is_layer && learned)
-        return orth_import_set(x, orth_import_place(x, "GELU, LayerNorm, learned positions"), "model.family", "gpt2");
-    return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: a block with %s, %s and positions '%s': there are SwiGLU, RMSNorm and rope (llama), and GELU, LayerNorm "
-                     "and learned_absolute (gpt2)", x->name, gated ? "SwiGLU" : "GELU", value_or(norm, "LayerNorm"), ORTH_SHOWN(pos));
-}
-
-/* Its scaling has the numbers of Llama 3.1, but for the factor. */
-static orth_status set_rope_scaling(orth_importer *x)
-{
-    static const struct {
-        const char *key, *value;
-    } fixed[] = {{"model.rope_low_freq", "1"}, {"model.rope_high_freq", "4"}, {"model.rope_original_seq", "8192"}};
-    const orth_import_pair *flag = orth_import_find(x, ORTH_PART_rope_scaling), *factor = orth_import_find(x, ORTH_PART_rope_factor);
-    if (!is_true(flag) || x->cfg->model_family != ORTH_model_family_llama) {
-        if (is_true(flag))
-            orth_import_unused(x, flag->place, "positions are not rotary");
-        if (factor)
-            orth_import_unused(x, factor->place, is_true(flag) ? "positions are not rotary" : "use_rope_scaling is not given");
-        return ORTH_OK;
-    }
-    for (int i = 0; i < ORTH_COUNT(fixed); i++)
-        ORTH_TRY(orth_import_set(x, flag->place, fixed[i].key, fixed[i].value));
-    return orth_import_set(x, factor ? factor->place : flag->place, "model.rope_factor", factor ? factor->value : "8");
-}
-
-static orth_status set_biases(orth_importer *x)
-{
-    const orth_import_pair *none = orth_import_find(x, ORTH_PART_no_bias), *bias = orth_import_find(x, ORTH_PART_bias);
-    const orth_import_pair *qkv = orth_import_find(x, ORTH_PART_qkv_bias), *p = none ? none : bias;
-    const char *all = is_true(none) || (bias && !is_true(bias)) ? "false" : "true";
-    const char *place = p ? p->place : orth_import_place(x, "biases by default");
-    ORTH_TRY(orth_import_set(x, is_true(qkv) ? qkv->place : place, "model.qkv_bias", is_true(qkv) ? "true" : all));
-    ORTH_TRY(orth_import_set(x, place, "model.out_bias", all));
-    return orth_import_set(x, place, "model.mlp_bias", all);
-}
-
-/* Without the key Megatron-LM takes 4 times the width, with a gate two thirds of it, down to a multiple of 64. */
-static orth_status set_ffn(orth_importer *x, bool gated)
-{
-    const orth_import_pair *p = orth_import_find(x, ORTH_PART_ffn);
-    const int64_t wide = 4 * x->cfg->model_hidden;
-    if (p)
-        return orth_import_set(x, p->place, "model.ffn", p->value);
-    return orth_import_set_int(x, orth_import_place(x, "the feed-forward by default"), "model.ffn",
-                               gated && x->tool == ORTH_TOOL_megatron ? wide * 2 / 3 / 64 * 64 : wide);
-}
-
-static orth_status set_query_groups(orth_importer *x)
-{
-    const orth_import_pair *p = orth_import_find(x, ORTH_PART_query_groups), *flag = orth_import_find(x, ORTH_PART_group_query);
-    if (!p)
-        return ORTH_OK;
-    if (is_true(flag))
-        return orth_import_set(x, p->place, "model.kv_heads", p->value);
-    orth_import_unused(x, p->place, "group_query_attention is not given");
-    return ORTH_OK;
-}
-
-/* A size of the vocabulary that follows from the tokenizer's name; 0: not known. */
-static int64_t known_vocabulary(const orth_import_pair *p)
-{
-    static const struct {
-        const char *name;
-        int64_t tokens;
-    } known[] = {{"GPT2BPETokenizer", 50257}, {"Llama2Tokenizer", 32000}};
-    for (int i = 0; p && i < ORTH_COUNT(known); i++)
-        if (strcmp(known[i].name, p->value) == 0)
-            return known[i].tokens;
-    return 0;
-}
-
-/* The vocabulary is filled up to a multiple of make_vocab_size_divisible_by * tp. */
-static orth_status set_vocabulary(orth_importer *x)
-{
-    const orth_import_pair *p = orth_import_find(x, ORTH_PART_vocab), *tokenizer = orth_import_find(x, ORTH_PART_tokenizer);
-    int64_t tokens, multiple;
-    ORTH_TRY(orth_import_count(x, ORTH_PART_vocab, known_vocabulary(tokenizer), &tokens));
-    ORTH_TRY(orth_import_count(x, ORTH_PART_vocab_multiple, 128, &multiple));
-    if (tokens == 0) {
-        if (!ORTH_CONFIG_IS_SET(x->cfg, model, vocab))
-            orth_log(x->ctx, ORTH_LOG_WARN, "import", "%s: the size of the vocabulary is missing: give model.vocab", ORTH_SHOWN(x->name));
-        return ORTH_OK;
-    }
-    if (multiple > 1000000)
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 ": must be at most 1000000", orth_import_find(x, ORTH_PART_vocab_multiple)->place, multiple);
-    return orth_import_set_int(x, p ? p->place : tokenizer->place, "model.vocab", orth_round_up(tokens, multiple * x->cfg->parallel_tp));
-}
-
-static orth_status set_model(orth_importer *x)
-{
-    bool gated;
-    if (!orth_import_gives(x, "model.layers"))
-        return ORTH_OK; /* it comes from elsewhere */
-    ORTH_TRY(find_gated(x, &gated));
-    ORTH_TRY(set_family(x, gated));
-    ORTH_TRY(set_rope_scaling(x));
-    ORTH_TRY(set_biases(x));
-    ORTH_TRY(set_ffn(x, gated));
-    ORTH_TRY(set_query_groups(x));
-    return set_vocabulary(x);
-}
-
 orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down, the model before its stages. */
     static orth_status (*const steps[])(orth_importer *) = {
         set_precision, set_reduction, set_amp_o2, set_products, set_offload, set_offload_ratio, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics, set_shards, set_whole,
-        set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, set_model,
+        set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, orth_import_model,
         orth_import_stages};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));

@@ -124,25 +124,30 @@ static orth_status set_counted(orth_importer *x, const orth_import_pair *embeddi
 
 orth_status orth_import_stages(orth_importer *x)
 {
-    static const orth_import_part parts[] = {ORTH_PART_first_stage, ORTH_PART_last_stage, ORTH_PART_embedding_counts, ORTH_PART_loss_counts};
+    enum { FIRST, LAST, EMBEDDING, LOSS };
+    static const orth_import_part parts[] = {[FIRST] = ORTH_PART_first_stage, [LAST] = ORTH_PART_last_stage, [EMBEDDING] = ORTH_PART_embedding_counts,
+                                             [LOSS] = ORTH_PART_loss_counts};
     const orth_config *c = x->cfg;
     const orth_import_pair *p[ORTH_COUNT(parts)], *of_layers = orth_import_giving(x, "model.layers");
     const bool listed = ORTH_CONFIG_IS_SET(c, parallel, stage_layers), counts = c->parallel_pp > 1 && of_layers && !listed;
     const char *why = c->parallel_pp == 1 ? "there is no pipeline" : listed ? "parallel.stage_layers is given" : "the number of layers is not given here";
     for (int i = 0; i < ORTH_COUNT(parts); i++) {
         p[i] = orth_import_find(x, parts[i]);
-        if (p[i] && strcmp(p[i]->value, "false") == 0)
+        if (i >= EMBEDDING && !orth_import_is_true(p[i]))
             p[i] = NULL;
         if (p[i] && !counts)
             orth_import_unused(x, p[i]->place, why);
     }
     if (!counts)
         return ORTH_OK;
-    if ((p[0] || p[1]) && (p[2] || p[3]))
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and %s: one of the two says how many layers a stage has", (p[0] ? p[0] : p[1])->place, (p[2] ? p[2] : p[3])->path);
-    if (p[0] || p[1])
-        return set_ends(x, p[0], p[1]);
-    return p[2] || p[3] ? set_counted(x, p[2], p[3]) : check_even(x, orth_import_stays(c, "model.layers") ? "command line: model.layers" : of_layers->place);
+    const orth_import_pair *end = p[FIRST] ? p[FIRST] : p[LAST], *counted = p[EMBEDDING] ? p[EMBEDDING] : p[LOSS];
+    if (end && counted)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and %s: one of the two says how many layers a stage has", end->place, counted->path);
+    if (end)
+        return set_ends(x, p[FIRST], p[LAST]);
+    if (counted)
+        return set_counted(x, p[EMBEDDING], p[LOSS]);
+    return check_even(x, orth_import_stays(c, "model.layers") ? "command line: model.layers" : of_layers->place);
 }
 
 /* ---- writing ---- */
