@@ -114,6 +114,7 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
         layout_say(out, n, "%s%s", i ? " " : ", frozen ", c->freeze.word[i]);
     for (int64_t r = 0; r < l->num_stage_layers; r++)
         layout_say(out, n, "%s%g", r ? ":" : ", layers ", l->stage_layers[r]);
+    layout_say(out, n, "%s", l->even_stages ? ", even stages" : "");
     for (int64_t r = 0; r < l->num_dp_share; r++)
         layout_say(out, n, "%s%g", r ? ":" : ", shares ", l->dp_share[r]);
 }
@@ -156,14 +157,15 @@ static inline void layout_draw_shares(orth_layout *l, int kind)
     }
 }
 
-/* Four layers by hand over two stages, by cost over others. */
+/* Four layers by hand over two stages, or evenly; by cost over others. */
 static inline void layout_draw_layers(orth_layout *l, int kind)
 {
     static const double uneven[2][2] = {{3, 1}, {1, 3}};
-    if (kind > 0 && l->pp * l->virtual_stages == 2) {
+    if (kind > 0 && kind <= 2 && l->pp * l->virtual_stages == 2) {
         l->stage_layers = uneven[kind - 1];
         l->num_stage_layers = 2;
     }
+    l->even_stages = kind == 3;
 }
 
 /* Policies of recomputation, none first. */
@@ -314,7 +316,7 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         l->whole_layers = l->zero > 0 && test_rand_int(seed, 2033, 0, 3) == 0;
         l->order = orders[LAYOUT_PICK(0, 0, 1, 2, 3)];
         c.threads = LAYOUT_PICK(1, 1, 1, 2, 3);
-        layout_draw_layers(l, LAYOUT_PICK(0, 0, 1, 2));
+        layout_draw_layers(l, LAYOUT_PICK(0, 1, 2, 3));
         if (sort != LAYOUT_ANY)
             layout_draw_sort(l, sort, seed, &k);
         if (sort == LAYOUT_FAST && l->num_dp_share > 0 && strcmp(l->pipeline, "zb-v") == 0) /* a rule of run files */

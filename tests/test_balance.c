@@ -72,6 +72,9 @@ TEST(balance_takes_layers_from_the_stage_with_the_head)
     const double hand[3] = {1, 2, 4}, zero[3] = {0, 3, 4}, more[3] = {1, 2, 5};
     CHECK_OK(ctx, orth_balance_by_hand(ctx, hand, 3, 7, 3, at));
     assert_true(at[0] == 0 && at[1] == 1 && at[2] == 3 && at[3] == 7);
+    CHECK_OK(ctx, orth_balance_evenly(ctx, 12, 3, at));
+    assert_true(at[0] == 0 && at[1] == 4 && at[2] == 8 && at[3] == 12);
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "3 chunks for layers=7: even stages need a divisor", orth_balance_evenly(ctx, 7, 3, at));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "stage_layers has 3 numbers, but pp x virtual_stages is 2",
                 orth_balance_by_hand(ctx, hand, 3, 7, 2, at));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "stage_layers of chunk 0 is 0: it must be a whole number from 1 to layers=7",

@@ -139,6 +139,8 @@ TEST(stages_of_different_sizes_are_written_or_named)
         {ORTH_TOOL_megatron, "parallel.pp=4 parallel.stage_layers=[7,8,8,9]", "--decoder-first-pipeline-num-layers 7\n  --decoder-last-pipeline-num-layers 9\n", NULL, NULL},
         {ORTH_TOOL_megatron, "parallel.pp=4 parallel.stage_layers=[8,8,8,8]", NULL, "--decoder-", NULL},
         {ORTH_TOOL_megatron, "parallel.pp=4 parallel.stage_layers=[9,8,9,6]", NULL, "--decoder-", "parallel.stage_layers=[9, 8, 9, 6] has no counterpart there: "},
+        {ORTH_TOOL_megatron, "parallel.pp=4 parallel.stage_split=even", NULL, "--decoder-", NULL},
+        {ORTH_TOOL_nemo, "parallel.pp=2 parallel.stage_split=even", "pipeline_model_parallel_size: 2", NULL, NULL},
         {ORTH_TOOL_nemo, "parallel.pp=2", NULL, NULL, "parallel.stage_layers=[17, 15] has no counterpart there: "},
         {ORTH_TOOL_nemo, "parallel.pp=2 parallel.stage_layers=[16,16]", "pipeline_model_parallel_size: 2", NULL, NULL},
     };

@@ -404,7 +404,7 @@ TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_coun
         {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 2 --account-for-loss-in-pipeline-split false", "num_layers is model.layers=10", NULL},
         {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 4 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split "
          "--num-layers-per-virtual-pipeline-stage 3", "a pipeline rank has one chunk", NULL},
-        {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 2 --vocab-size 200000", "parallel.stage_layers=[5, 5] is what the other program does", NULL},
+        {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 2 --vocab-size 200000", "layers of stages is parallel.stage_split=even", NULL},
         {ORTH_TOOL_megatron, MODEL "--nnodes 1:4 --pipeline-model-parallel-size 2", "num_layers is model.layers=10", NULL},
         {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 2 --account-for-loss-in-pipeline-split", NULL, "10 layers and what counts as one are 11"},
         {ORTH_TOOL_megatron, MODEL "--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split --decoder-first-pipeline-num-layers 1", NULL,

@@ -244,6 +244,7 @@ CASE(virtual_alone, l->pp = 1; l->num_ranks = 0)
 CASE(many_chunks, l->virtual_stages = 7)
 CASE(few_layers, l->stage_layers = layers_few; l->num_stage_layers = 3)
 CASE(no_layers, l->stage_layers = layers_none; l->num_stage_layers = 4)
+CASE(odd_stages, l->even_stages = true; l->stage_layers = NULL; d->layers = 13)
 CASE(more_layers, l->stage_layers = layers_more; l->num_stage_layers = 4)
 CASE(rounds, l->pp = 3; l->num_ranks = 0; l->stage_layers = NULL)
 CASE(zb_v_1, l->pipeline = "zb-v"; l->virtual_stages = 1)
@@ -328,6 +329,7 @@ static const rule_case cases[] = {
     {"pp=2 x virtual_stages=7 exceeds layers=12: each chunk needs at least one layer", many_chunks},
     {"stage_layers has 3 numbers, but pp x virtual_stages is 4", few_layers},
     {"stage_layers of chunk 1 is 0: it must be a whole number from 1 to layers=12", no_layers},
+    {"stage_split=even: layers=13 must be a multiple of pp=", odd_stages},
     {"stage_layers adds up to 13, not to layers=12", more_layers},
     {"pipeline=interleaved: 4 micro-batches are not a multiple of pp=3, and it runs them in rounds of pp", rounds},
     {"pipeline=zb-v needs virtual_stages=2, not 1", zb_v_1},

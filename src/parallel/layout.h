@@ -25,8 +25,9 @@ typedef struct {
     orth_cp_kind cp_kind;
     const char *pipeline;            /* name of a schedule, or file:PATH */
     int64_t virtual_stages;
-    const double *stage_layers;      /* layers per chunk by hand; NULL: balanced */
+    const double *stage_layers;      /* layers per chunk by hand; NULL: even_stages, or by cost */
     int64_t num_stage_layers;
+    bool even_stages;
     int64_t global_batch, micro_batch, seq_len;
     const double *dp_share;          /* [num_dp_share] parts of the batch of the dp ranks, in proportion; NULL: equal */
     int64_t num_dp_share;

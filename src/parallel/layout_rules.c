@@ -375,6 +375,13 @@ static bool layers_by_hand_add_up(const judge *j)
                                                       l->pp * l->virtual_stages, j->why, j->size);
 }
 
+static bool even_stages_divide(const judge *j)
+{
+    const orth_layout *l = j->l;
+    return NEED(j, l->stage_layers || !l->even_stages || j->d->layers % (l->pp * l->virtual_stages) == 0,
+                "stage_split=even: layers={} must be a multiple of pp={} x virtual_stages={}", j->d->layers, l->pp, l->virtual_stages);
+}
+
 static bool schedule_fits(const judge *j)
 {
     const orth_layout *l = j->l;
@@ -431,7 +438,7 @@ static bool (*const rules[])(const judge *) = {
     orth_layout_micro_batches_are_countable, orth_layout_leaves_are_countable, orth_layout_program_is_not_too_long,
     orth_layout_uneven_ranks_are_few, orth_layout_uneven_ranks_have_queues, zero_stage_exists, owner_owns_everything, shard_group_divides_dp, shard_group_needs_zero,
     shard_group_is_a_subtree, kept_whole_is_gathered_otherwise, layers_are_shared_out, zero_needs_equal_shares, share_is_a_subtree, shard_group_needs_even_shares,
-    reduced_at_once_is_a_subtree, virtual_stages_need_pp, chunks_have_layers, layers_by_hand_add_up, schedule_fits,
+    reduced_at_once_is_a_subtree, virtual_stages_need_pp, chunks_have_layers, layers_by_hand_add_up, even_stages_divide, schedule_fits,
     async_keeps_whole_weights, async_has_untied_weights, async_does_not_clip, async_has_equal_shares,
 };
 #define NUM_BASIC_RULES 2 /* they make the arithmetic of all others safe */

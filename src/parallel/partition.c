@@ -32,6 +32,8 @@ orth_status orth_partition_cut(orth_ctx *ctx, const orth_layout *l, const orth_m
     const orth_weight head = orth_weight_get(c, c->tied ? ORTH_WEIGHT_embed : ORTH_WEIGHT_head);
     if (l->stage_layers)
         return orth_balance_by_hand(ctx, l->stage_layers, (int)l->num_stage_layers, (int)c->layers, num_chunks, first_layer);
+    if (l->even_stages)
+        return orth_balance_evenly(ctx, (int)c->layers, num_chunks, first_layer);
     int64_t *cost = ORTH_NEW_ARRAY(ctx, int64_t, c->layers);
     if (!cost)
         return ORTH_ERR_NOMEM;

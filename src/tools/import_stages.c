@@ -1,6 +1,5 @@
 /* import_stages.c -- how many layers each chunk of a pipeline has, read and written. Megatron-LM and NeMo give all the same, the first and the last
- * others by words, and refuse a remainder. Here they are balanced by cost, embedding and head counted, unless parallel.stage_layers lists
- * them. */
+ * others by words, and refuse a remainder: parallel.stage_split=even, or a list in parallel.stage_layers. */
 #include "tools/export_impl.h"
 
 #include <inttypes.h>
@@ -10,7 +9,7 @@
 #include "train/describe.h"
 #include "train/setup.h"
 
-#define MOST_LAYERS 10000         /* of a model whose layers are balanced to compare */
+#define MOST_LAYERS 10000         /* of a model whose layers are balanced to be written */
 #define LIST_TEXT (ORTH_LIST_MAX * 12)
 
 static int64_t num_chunks(const orth_config *c)
@@ -26,19 +25,6 @@ static bool is_even(const double *layers, int64_t num)
     return true;
 }
 
-/* Layers of each chunk of a run that lists none. */
-static orth_status balance(orth_ctx *ctx, const orth_config *c, const orth_model_config *m, double layers[ORTH_LIST_MAX])
-{
-    const int n = (int)num_chunks(c);
-    int32_t begin[ORTH_LIST_MAX + 1];
-    orth_layout l = orth_setup_layout(c);
-    l.stage_layers = NULL;
-    ORTH_TRY(orth_partition_cut(ctx, &l, m, n, begin));
-    for (int k = 0; k < n; k++)
-        layers[k] = begin[k + 1] - begin[k];
-    return ORTH_OK;
-}
-
 static const char *list_text(const double *layers, int64_t num, char out[LIST_TEXT])
 {
     size_t used = 0;
@@ -50,33 +36,15 @@ static const char *list_text(const double *layers, int64_t num, char out[LIST_TE
 
 /* ---- reading ---- */
 
-/* No list is set: it would hold whoever looks at other stages or layers of this run to these. */
-static orth_status check_even(orth_importer *x, const char *place)
+/* A word, not a list: whoever looks at other stages or layers of this run gets even ones of these. */
+static orth_status set_even(orth_importer *x, const orth_import_pair *of_layers)
 {
     const orth_config *c = x->cfg;
     const int64_t n = num_chunks(c);
-    double layers[ORTH_LIST_MAX];
-    char text[LIST_TEXT];
-    orth_model_config m;
-    if (c->model_layers % n != 0)
+    if (of_layers && c->model_layers % n != 0 && !orth_import_stays(c, "parallel.stage_split"))
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 ": must be a multiple of pipeline ranks x chunks of each = %" PRId64 "; for other stages give "
-                         "parallel.stage_layers", place, c->model_layers, n);
-    if (n > ORTH_LIST_MAX || c->model_layers > MOST_LAYERS)
-        return ORTH_OK;
-    const orth_status s = orth_describe_model(x->ctx, c, &m);
-    if (s == ORTH_ERR_ARG) { /* what the command line has to add is not known here */
-        orth_ctx_clear_error(x->ctx);
-        return ORTH_OK;
-    }
-    ORTH_TRY(s);
-    ORTH_TRY(balance(x->ctx, c, &m, layers));
-    if (is_even(layers, n))
-        return ORTH_OK;
-    for (int64_t k = 0; k < n; k++)
-        layers[k] = (double)(c->model_layers / n);
-    orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s: a chunk has %" PRId64 " layers there; here they are balanced by cost, the head counted: parallel.stage_layers=%s is what "
-             "the other program does", ORTH_SHOWN(place), c->model_layers / n, list_text(layers, n, text));
-    return ORTH_OK;
+                         "parallel.stage_layers", orth_import_stays(c, "model.layers") ? "command line: model.layers" : of_layers->place, c->model_layers, n);
+    return orth_import_set(x, orth_import_place(x, "layers of stages"), "parallel.stage_split", "even");
 }
 
 /* The stages between have all the same. */
@@ -138,8 +106,10 @@ orth_status orth_import_stages(orth_importer *x)
         if (p[i] && !counts)
             orth_import_unused(x, p[i]->place, why);
     }
-    if (!counts)
+    if (listed || !orth_tool_has_model(x->tool))
         return ORTH_OK;
+    if (!counts)
+        return set_even(x, NULL);
     const orth_import_pair *end = p[FIRST] ? p[FIRST] : p[LAST], *counted = p[EMBEDDING] ? p[EMBEDDING] : p[LOSS];
     if (end && counted)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and %s: one of the two says how many layers a stage has", end->place, counted->path);
@@ -147,7 +117,7 @@ orth_status orth_import_stages(orth_importer *x)
         return set_ends(x, p[FIRST], p[LAST]);
     if (counted)
         return set_counted(x, p[EMBEDDING], p[LOSS]);
-    return check_even(x, orth_import_stays(c, "model.layers") ? "command line: model.layers" : of_layers->place);
+    return set_even(x, of_layers);
 }
 
 /* ---- writing ---- */
@@ -160,20 +130,25 @@ static bool has_ends(const orth_config *c)
     return n >= 2 && c->parallel_stage_layers.n == n && num_chunks(c) == n && !is_even(layers, n) && (n < 4 || is_even(layers + 1, n - 2));
 }
 
+/* Lists what is balanced here, or clears a list, so that stages without one are even: that is what they are there. */
 static orth_status list_stages(orth_ctx *ctx, orth_config *c)
 {
     const int64_t n = num_chunks(c);
+    const orth_layout l = orth_setup_layout(c);
     double layers[ORTH_LIST_MAX];
+    int32_t begin[ORTH_LIST_MAX + 1];
     char text[LIST_TEXT];
     orth_model_config m;
-    if (c->parallel_pp == 1 || n > ORTH_LIST_MAX || n > c->model_layers || c->model_layers > MOST_LAYERS)
-        return ORTH_OK;
-    ORTH_TRY(orth_describe_model(ctx, c, &m));
-    ORTH_TRY(balance(ctx, c, &m, layers));
-    const bool listed = c->parallel_stage_layers.n > 0, even = is_even(layers, n);
-    if (listed && is_even(c->parallel_stage_layers.v, c->parallel_stage_layers.n))
-        return orth_config_set(ctx, c, "the run", "parallel.stage_layers", "[]");
-    return even || listed ? ORTH_OK : orth_config_set(ctx, c, "the run", "parallel.stage_layers", list_text(layers, n, text));
+    if (!l.stage_layers && !l.even_stages && n > 1 && n <= ORTH_LIST_MAX && n <= c->model_layers && c->model_layers <= MOST_LAYERS) {
+        ORTH_TRY(orth_describe_model(ctx, c, &m));
+        ORTH_TRY(orth_partition_cut(ctx, &l, &m, (int)n, begin));
+        for (int k = 0; k < n; k++)
+            layers[k] = begin[k + 1] - begin[k];
+        ORTH_TRY(orth_config_set(ctx, c, "the run", "parallel.stage_layers", list_text(layers, n, text)));
+    }
+    if (is_even(c->parallel_stage_layers.v, c->parallel_stage_layers.n))
+        ORTH_TRY(orth_config_set(ctx, c, "the run", "parallel.stage_layers", "[]"));
+    return orth_config_set(ctx, c, "the run", "parallel.stage_split", c->parallel_stage_layers.n > 0 ? "cost" : "even");
 }
 
 /* What is even there without a word needs no list; what is balanced here, and uneven, is one. */

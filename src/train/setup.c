@@ -425,6 +425,7 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.owner = cfg->parallel_data_parallel == ORTH_parallel_data_parallel_owner;
     l.stage_layers = cfg->parallel_stage_layers.n > 0 ? cfg->parallel_stage_layers.v : NULL;
     l.num_stage_layers = cfg->parallel_stage_layers.n;
+    l.even_stages = cfg->parallel_stage_split == ORTH_parallel_stage_split_even;
     l.dp_share = cfg->parallel_dp_share.n > 0 ? cfg->parallel_dp_share.v : NULL;
     l.num_dp_share = cfg->parallel_dp_share.n;
     l.keep_whole = cfg->parallel_keep_whole;

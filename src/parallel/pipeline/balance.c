@@ -118,6 +118,15 @@ orth_status orth_balance_layers(orth_ctx *ctx, const int64_t *cost, int num_laye
     return status;
 }
 
+orth_status orth_balance_evenly(orth_ctx *ctx, int num_layers, int num_chunks, int32_t *begin)
+{
+    if (num_chunks < 1 || num_layers % num_chunks != 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%d chunks for layers=%d: even stages need a divisor", num_chunks, num_layers);
+    for (int c = 0; c <= num_chunks; c++)
+        begin[c] = c * (num_layers / num_chunks);
+    return ORTH_OK;
+}
+
 bool orth_balance_hand_fits(const double *layers_of_chunk, int64_t num_given, int64_t num_layers,
                             int64_t num_chunks, char *why, size_t size)
 {

@@ -19,6 +19,9 @@
 orth_status orth_balance_layers(orth_ctx *ctx, const int64_t *cost, int num_layers, int64_t embed,
                                 int64_t head, int num_chunks, int32_t *begin);
 
+/* As many layers each. ORTH_ERR_ARG if num_chunks does not divide num_layers. */
+orth_status orth_balance_evenly(orth_ctx *ctx, int num_layers, int num_chunks, int32_t *begin);
+
 /* By hand: layers_of_chunk [num_given] must have a whole number >= 1 for each chunk, adding up to num_layers. If
  * not, false and the reason in why[size]; as an error, ORTH_ERR_ARG. */
 bool orth_balance_hand_fits(const double *layers_of_chunk, int64_t num_given, int64_t num_layers,
