@@ -256,6 +256,8 @@ TEST(bench_times_steps_of_layouts_and_collectives)
     expect("bench step model.preset=gpt2-tiny data.seq_len=32 train.global_batch=2 train.micro_batch=1 parallel.dp=2 "
            "--steps=2 --json", 0, "\"tokens\": 64");
     expect("bench step model.preset=gpt2-tiny data.seq_len=32 parallel.tp=3", 2, "tp=3 does not divide");
+    expect("plan model.preset=gpt2-tiny data.seq_len=32 parallel.pp=2 parallel.stage_layers=[1,2]", 2,
+           "command line: parallel.stage_layers adds up to 3, not to layers=2");
     expect("bench flops", 2, "peak, gemm, attention, collectives, step, not 'flops'");
 }
 

@@ -65,17 +65,17 @@ orth_status orth_setup_say_place(orth_ctx *ctx, const orth_config *cfg, orth_sta
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz_.";
     char message[ORTH_MESSAGE_MAX];
-    const int first = (int)strspn(ctx->error.message, letters);
-    if (s != ORTH_ERR_ARG || ctx->error.message[first] != '=')
+    const int first = (int)strspn(ctx->error.message, letters), begins = option_of_name(ctx->error.message, first);
+    const bool list = begins >= 0 && orth_option_get((orth_option_id)begins)->type == ORTH_TYPE_REALS && cfg->place[begins]; /* its value is not in a message */
+    if (s != ORTH_ERR_ARG || (ctx->error.message[first] != '=' && !list))
         return s;
     snprintf(message, sizeof message, "%s", ctx->error.message);
     for (const char *at = message; (at += strcspn(at, letters))[0]; at += strspn(at, letters)) {
-        const int length = (int)strspn(at, letters), id = at[length] == '=' ? option_of_name(at, length) : -1;
+        const int length = (int)strspn(at, letters), id = list ? begins : at[length] == '=' ? option_of_name(at, length) : -1;
         if (id < 0 || !cfg->place[id])
             continue;
-        const int named = option_of_name(message, first);
         orth_ctx_clear_error(ctx);
-        return ORTH_FAIL(ctx, s, "%s: %s%.800s", cfg->place[id], named < 0 ? "" : orth_option_get((orth_option_id)named)->path, message + (named < 0 ? 0 : first));
+        return ORTH_FAIL(ctx, s, "%s: %s%.800s", cfg->place[id], begins < 0 ? "" : orth_option_get((orth_option_id)begins)->path, message + (begins < 0 ? 0 : first));
     }
     return s;
 }
