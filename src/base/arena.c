@@ -1,7 +1,8 @@
 /* arena.c -- see arena.h. */
 #include "base/arena.h"
 
-#define CHUNK_BYTES ((size_t)256 << 10)
+#define FIRST_BYTES ((size_t)8 << 10) /* of the first chunk; each next one has twice as much: chunks are cleared, and most arenas are small */
+#define MOST_BYTES ((size_t)256 << 10)
 #define ALIGN 64
 
 struct orth_arena_chunk {
@@ -15,7 +16,7 @@ void *orth_arena_alloc(orth_ctx *ctx, orth_arena *a, size_t num_bytes)
     size_t need = (num_bytes + ALIGN - 1) / ALIGN * ALIGN;
     orth_arena_chunk *c = a->chunks;
     if (!c || c->size - c->used < need) {
-        size_t size = ORTH_MAX(need, CHUNK_BYTES);
+        size_t size = ORTH_MAX(need, c ? ORTH_MIN(2 * c->size, MOST_BYTES) : FIRST_BYTES);
         c = orth_mem_alloc(ctx, sizeof *c + size);
         if (!c)
             return NULL;
