@@ -155,6 +155,12 @@ TEST(resume_or_start_does_what_there_is_to_do)
     /* Weights to start from count at the start only. */
     RUN(r, 0, "step      1/2", "train run.yaml checkpoint.dir=c --init=a --resume-or-start train.steps=2 schedule.warmup_steps=1");
     RUN(r, 0, "step      3/3", "train run.yaml checkpoint.dir=c --init=a --resume-or-start train.steps=3 schedule.warmup_steps=1");
+    /* The tokenizer of these weights is not one that is trained on this text. */
+    RUN(r, 0, "step      1/1", "train run.yaml checkpoint.dir=e data.path=text.txt data.tokenizer=bytes train.steps=1 schedule.warmup_steps=1");
+    for (int steps = 2; steps <= 3; steps++)
+        RUN(r, 0, "", "train run.yaml checkpoint.dir=d data.path=text.txt --init=e --resume-or-start train.steps=%d schedule.warmup_steps=1", steps);
+    assert_non_null(strstr(r->out, "step      3/3"));
+    assert_null(strstr(r->out, "training a tokenizer"));
     /* A run that can be saved by nobody but a person is not overwritten. */
     run_write(r, "b/checkpoints/step-00000008/model.safetensors", "x", 1);
     RUN(r, 5, "checkpoints are all damaged", "train run.yaml checkpoint.dir=b --resume-or-start");
@@ -337,10 +343,18 @@ TEST(a_folder_that_holds_a_run_hides_no_other_mistake)
 {
     run_case *r = run_begin();
     RUN(r, 0, "", "train run.yaml train.steps=1 --quiet");
+    run_write(r, "empty.txt", "", 0);
+    run_write(r, "a.png", "\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16);
     RUN(r, 2, "dp=4 does not divide", "train run.yaml parallel.dp=4");
     RUN(r, 2, "model.preset=x is unknown", "train run.yaml model.preset=x");
     RUN(r, 2, "1F1B", "train run.yaml parallel.pipeline=1F1B");
     RUN(r, 5, "nofile.txt: no such file", "train run.yaml data.path=nofile.txt");
+    RUN(r, 5, "nofile: cannot open", "train run.yaml data.tokenizer=nofile");
+    RUN(r, 5, "nowhere: there is no such folder", "train run.yaml --init=nowhere");
+    RUN(r, 3, "the run does not fit", "train run.yaml memory.limit=100KB");
+    RUN(r, 5, "a.png: is ", "train run.yaml data.path=a.png");
+    RUN(r, 5, "empty.txt: the file is empty", "train run.yaml data.path=empty.txt");
+    RUN(r, 2, "is no token of the tokenizer", "train run.yaml data.tokenizer=bytes data.eos_token=nope");
     RUN(r, 2, "a holds a run already (a/checkpoints/step-00000001)", "train run.yaml");
     run_end(r);
 }

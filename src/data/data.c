@@ -298,6 +298,35 @@ orth_status orth_data_open_or_prepare(orth_ctx *ctx, orth_data **out, const orth
     return ORTH_OK;
 }
 
+static orth_status look_at_files(orth_ctx *ctx, const orth_data_options *o, const orth_inputs *files)
+{
+    orth_reader *r = NULL;
+    ORTH_TRY(orth_reader_create(ctx, &r, &o->text, files->num));
+    orth_status status = ORTH_OK;
+    for (int i = 0; i < files->num && status == ORTH_OK; i++)
+        status = orth_reader_input(ctx, r, files->v[i]);
+    if (status == ORTH_OK && files->num > 0 && orth_reader_bytes(r) == 0)
+        status = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s", files->v[0], files->num > 1 ? "the files are empty" : "the file is empty");
+    orth_reader_free(ctx, r);
+    return status;
+}
+
+orth_status orth_data_check(orth_ctx *ctx, const orth_data_options *options)
+{
+    orth_data d = {0};
+    orth_inputs files = {0};
+    ORTH_TRY(check_options(ctx, options));
+    ORTH_TRY(check_text(ctx, options));
+    orth_status status = add_files(ctx, options, &files);
+    if (status == ORTH_OK)
+        status = look_at_files(ctx, options, &files);
+    if (status == ORTH_OK && (!is_auto(options) || files.num == 0))
+        status = load_tokenizer(ctx, options, &d);
+    orth_tokenizer_free(ctx, d.tokenizer);
+    orth_inputs_free(ctx, &files);
+    return status;
+}
+
 void orth_data_close(orth_ctx *ctx, orth_data *d)
 {
     if (!d)

@@ -46,4 +46,7 @@ typedef struct {
 orth_status orth_data_open_or_prepare(orth_ctx *ctx, orth_data **out, const orth_data_options *options);
 void orth_data_close(orth_ctx *ctx, orth_data *d); /* NULL is fine */
 
+/* The errors of orth_data_open_or_prepare that show without preparing: options, the beginning of each file, a tokenizer that is named. Writes nothing. */
+orth_status orth_data_check(orth_ctx *ctx, const orth_data_options *options);
+
 #endif

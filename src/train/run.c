@@ -24,14 +24,16 @@ static bool any_is_prepared(const orth_config *c)
     return false;
 }
 
-/* Of a run that starts from weights: their tokenizer, which means the same by its tokens as they do; *out stays NULL where none stands beside them. */
+/* Of a run that starts from weights: their tokenizer, which means the same by its tokens as they do, and was not trained on this text. *out stays NULL
+ * where none stands beside them. A resumed run with one of its own, or prepared data, is held against its checkpoint (resume.h). */
 static orth_status tokenizer_of_weights(orth_ctx *ctx, const orth_run *r, char **out)
 {
+    const bool is_auto = strcmp(r->cfg->data_tokenizer, "auto") == 0, finds = is_auto && !any_is_prepared(r->cfg);
     bool there;
-    if (!r->start_from || r->resumed)
+    if (!r->start_from || (r->resumed && !finds))
         return ORTH_OK;
     ORTH_TRY(orth_path_holds(ctx, r->start_from, "tokenizer.json", &there));
-    if (!there && strcmp(r->cfg->data_tokenizer, "auto") == 0 && !any_is_prepared(r->cfg))
+    if (!there && finds && !r->resumed)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: has no tokenizer.json: data.tokenizer must name the tokenizer of its weights, to which the tokens of a new "
                          "one mean nothing", r->start_from);
     if (!there)
@@ -58,12 +60,13 @@ static orth_status require_tokenizer(orth_ctx *ctx, const orth_run *r, const cha
     return orth_tokenizer_require(ctx, r->cfg->data_tokenizer, got, r->start_from, want);
 }
 
-static orth_status open_corpora(orth_ctx *ctx, orth_run *r, const char *cache, const char *own)
+/* own: the file of the weights' tokenizer; NULL: none. */
+static orth_data_options data_options(const orth_run *r, const char *cache, const char *own)
 {
     const orth_config *c = r->cfg;
     const bool is_auto = strcmp(c->data_tokenizer, "auto") == 0;
     const bool own_vocab = r->start_from || ORTH_CONFIG_IS_SET(c, model, vocab) || c->model_preset[0];
-    orth_data_options o = {
+    return (orth_data_options){
         .paths = c->data_path.v, .num_paths = c->data_path.n, .weights = c->data_weights.v,
         .num_weights = c->data_weights.n, .tokenizer = own && is_auto ? own : c->data_tokenizer,
         .eos = c->data_eos_token.v, .num_eos = c->data_eos_token.n,
@@ -71,9 +74,21 @@ static orth_status open_corpora(orth_ctx *ctx, orth_run *r, const char *cache, c
         .max_vocab = own_vocab ? r->model.vocab : 0, .text = orth_setup_text(c),
         .valid_fraction = c->data_valid_fraction, .seed = (uint64_t)c->train_seed, .cache_dir = cache,
     };
-    if (own && !is_auto)
-        ORTH_TRY(require_tokenizer(ctx, r, own));
-    return orth_data_open_or_prepare(ctx, &r->data, &o);
+}
+
+/* only_look: nothing is prepared, and *r stays as it is. */
+static orth_status open_corpora(orth_ctx *ctx, orth_run *r, bool only_look)
+{
+    char *cache = orth_path_join(ctx, r->dir, "data"), *own = NULL;
+    orth_status status = cache ? tokenizer_of_weights(ctx, r, &own) : ORTH_ERR_NOMEM;
+    const orth_data_options o = data_options(r, cache, own);
+    if (status == ORTH_OK && own && strcmp(r->cfg->data_tokenizer, "auto") != 0)
+        status = require_tokenizer(ctx, r, own);
+    if (status == ORTH_OK)
+        status = only_look ? orth_data_check(ctx, &o) : orth_data_open_or_prepare(ctx, &r->data, &o);
+    orth_mem_free(ctx, own);
+    orth_mem_free(ctx, cache);
+    return status;
 }
 
 static orth_status open_data(orth_ctx *ctx, orth_run *r)
@@ -81,13 +96,7 @@ static orth_status open_data(orth_ctx *ctx, orth_run *r)
     const orth_config *c = r->cfg;
     if (c->data_path.n == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.path is not set: a text or JSONL file, a folder of them, or a prepared folder");
-    char *cache = orth_path_join(ctx, r->dir, "data"), *own = NULL;
-    orth_status status = cache ? tokenizer_of_weights(ctx, r, &own) : ORTH_ERR_NOMEM;
-    if (status == ORTH_OK)
-        status = open_corpora(ctx, r, cache, own);
-    orth_mem_free(ctx, own);
-    orth_mem_free(ctx, cache);
-    ORTH_TRY(status);
+    ORTH_TRY(open_corpora(ctx, r, false));
     orth_sampler_options train = {.corpora = r->data->train, .weights = r->data->weights,
                                   .num_corpora = r->data->num_sets, .seq_len = c->data_seq_len,
                                   .seed = (uint64_t)c->train_seed, .doc_mask = c->data_doc_mask};
@@ -221,9 +230,10 @@ static orth_status find_start(orth_ctx *ctx, orth_run *r)
         r->holds = newest;
     if (r->options.resume && !newest)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: no valid checkpoint to resume from", r->checkpoints);
-    if (newest)
+    if (r->resumed)
         return ORTH_OK;
-    ORTH_TRY(orth_checkpoint_list(ctx, r->checkpoints, &steps, &num_steps));
+    if (!newest)
+        ORTH_TRY(orth_checkpoint_list(ctx, r->checkpoints, &steps, &num_steps));
     orth_mem_free(ctx, steps);
     if (num_steps > 0)
         return ORTH_FAIL(ctx, r->options.resume_or_start ? ORTH_ERR_DATA : ORTH_ERR_ARG, "%s holds a run whose checkpoints are all damaged: give another "
@@ -285,20 +295,6 @@ static orth_status require_no_files_of_others(orth_ctx *ctx, const orth_run *r)
     return ORTH_OK;
 }
 
-/* Comes after all other mistakes that are found quickly, so that it hides none of them. */
-static orth_status refuse_to_overwrite(orth_ctx *ctx, const orth_run *r)
-{
-    for (int i = 0; i < r->cfg->data_path.n; i++)
-        if (!orth_path_exists(r->cfg->data_path.v[i]))
-            return ORTH_OK; /* which is told when the data are opened */
-    if (!r->holds && !r->resumed && !r->options.watch)
-        ORTH_TRY(require_no_files_of_others(ctx, r));
-    if (!r->holds || r->cfg->data_path.n == 0)
-        return ORTH_OK;
-    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s holds a run already (%s): continue it with --resume, or give another "
-                     "checkpoint.dir", r->dir, r->holds);
-}
-
 /* Memory belongs to a host: what its ranks need together must fit. */
 static orth_status require_fit(orth_ctx *ctx, orth_run *r)
 {
@@ -313,6 +309,31 @@ static orth_status require_fit(orth_ctx *ctx, orth_run *r)
     orth_mem_free(ctx, here);
     r->plan.total.fits = sum.fits;
     return orth_plan_require_fit(ctx, &sum);
+}
+
+/* Whether a run that can only be refused has mistakes of its own, which this refusal must not hide: what shows without preparing, and its memory. */
+static orth_status look_for_mistakes(orth_ctx *ctx, orth_run *r)
+{
+    ORTH_TRY(open_corpora(ctx, r, true));
+    if (!r->start_from)
+        ORTH_TRY(orth_describe_model(ctx, r->cfg, &r->model));
+    ORTH_TRY(orth_describe_plan(ctx, &r->plan, r->cfg, &r->model, false));
+    r->num_ranks = r->plan.num_ranks;
+    return require_fit(ctx, r);
+}
+
+static orth_status refuse_to_overwrite(orth_ctx *ctx, orth_run *r)
+{
+    for (int i = 0; i < r->cfg->data_path.n; i++)
+        if (!orth_path_exists(r->cfg->data_path.v[i]))
+            return ORTH_OK; /* which is told when the data are opened */
+    if (!r->holds && !r->resumed && !r->options.watch)
+        ORTH_TRY(require_no_files_of_others(ctx, r));
+    if (!r->holds || r->cfg->data_path.n == 0)
+        return ORTH_OK;
+    ORTH_TRY(look_for_mistakes(ctx, r));
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s holds a run already (%s): continue it with --resume, or give another "
+                     "checkpoint.dir", r->dir, r->holds);
 }
 
 /* What a step will take on this machine. Ranks that are threads share it; over MPI they are here one after the other, and by peaks. */
