@@ -6,13 +6,13 @@ Each file is checked in a scratch folder of its own that has `build/orthant`, `o
 
   ```console            Lines that begin with `$ ` are commands; a line that ends in `\\` goes on. What follows is the expected
                         output (both streams). A line `...` stands for any lines, ` ... ` within a line for any text.
-  <!-- numbers vary --> before a console block: numbers are compared as `N` (times and rates of this machine).
+  <!-- numbers vary in: A | B --> before a console block: numbers of lines with A or B are compared as `N` (times and rates of this machine).
   <!-- exit 2 -->       before a console block: its last command ends with that code.
   <!-- run -->          before an sh block: each command must succeed; output is not compared. <<'END' ... END is one command.
   <!-- made by: CMD --> ... <!-- end -->: the lines between are what CMD prints.
   <!-- figures of: F... --> before a table: every number of the table that has a decimal point stands in one of the files.
 
---update writes what the commands print into console blocks whose numbers do not vary and between made-by marks.
+--update writes what the commands print into console blocks that differ and between made-by marks.
 As many files are checked at once as there are CPUs, the longest first.
 """
 import concurrent.futures
@@ -27,6 +27,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.abspath(os.environ.get("BUILD", os.path.join(TOP, "build")))
 DICTIONARY = "/usr/share/dictd/gcide.dict.dz"
 BOOK_BYTES = 300_000
+VARY = "numbers vary in: "
 
 
 def scratch_folder():
@@ -52,8 +53,9 @@ def without_numbers(line):
 
 
 def matches(expected, got, vary):
-    """Whether the printed lines are the expected ones, where `...` stands for anything."""
-    normal = without_numbers if vary else (lambda line: line.rstrip())
+    """Whether the printed lines are the expected ones, where `...` stands for anything, and numbers for others in lines with one of the words `vary`."""
+    def normal(line):
+        return without_numbers(line) if any(word in line for word in vary) else line.rstrip()
     pattern = []
     for line in expected:
         if line.strip() == "...":
@@ -100,7 +102,10 @@ class Checker:
                 groups[-1][1].append(line)
             else:
                 groups[-1][2].append(line)
-        vary, wanted = "numbers vary" in self.marks, []
+        vary, wanted = [], []
+        for mark in self.marks:
+            if mark.startswith(VARY):
+                vary = mark[len(VARY):].split(" | ")
         for at, command, expected in groups:
             last = at == groups[-1][0]
             code = next((int(m.split()[1]) for m in self.marks if m.startswith("exit ")), 0) if last else 0
@@ -109,7 +114,7 @@ class Checker:
                 expected.pop()
             if matches(expected, got, vary):
                 wanted += command + expected
-            elif self.update and not vary and "..." not in "".join(expected):
+            elif self.update and "..." not in "".join(expected):
                 wanted += command + got
             else:
                 self.fail(at, "the output differs; it is:\n  " + "\n  ".join(got) + "\nthe file has:\n  " + "\n  ".join(expected))
