@@ -324,7 +324,9 @@ TEST(a_resumed_run_takes_another_learning_rate_when_it_is_told_to)
     RUN(r, 2, "optimizer.weight_decay=0.5: a/checkpoints/step-00000004 was trained with 0.1",
         "train run.yaml schedule.name=constant optimizer.weight_decay=0.5 --resume --override");
     RUN(r, 2, "give --resume with it", "train run.yaml checkpoint.dir=c --override");
-    RUN(r, 0, "the learning rate of step 5 is 0.0005, where the run would have had 0.001",
+    RUN(r, 2, "optimizer.lr=0.0005: no step is left for it: a/checkpoints/step-00000004 has all train.steps=4, trained with 0.001",
+        "train run.yaml train.steps=4 schedule.name=constant optimizer.lr=5e-4 --resume --override");
+    RUN(r, 0, "the learning rate of step 5 is 0.0005, where the run would have had 0.001: optimizer.lr is 0.0005 now, was 0.001",
         "train run.yaml train.steps=6 schedule.name=constant optimizer.lr=5e-4 --resume --override --quiet");
     assert_true(lr_of(r, "a/metrics.jsonl", 4) > 0.00099 && lr_of(r, "a/metrics.jsonl", 5) < 0.00051);
     char *lines = run_read(r, "a/metrics.jsonl", NULL);

@@ -454,7 +454,7 @@ static orth_status begin(orth_ctx *ctx, rank_state *s)
     r->metrics.log_every = r->cfg->train_log_every;
     r->metrics.print = r->options.print;
     ORTH_TRY(orth_metrics_open(ctx, &r->metrics, r->metrics_path, r->resumed ? s->steps_done : -1));
-    if (r->resumed && r->options.override)
+    if (r->resumed && r->options.override && s->steps_done < r->last_step)
         ORTH_TRY(orth_resume_overrides(ctx, r->cfg, r->start_from, record_override, s));
     if (r->cfg->log_tensorboard && !r->options.watch)
         ORTH_TRY(open_events(ctx, r, s->steps_done));

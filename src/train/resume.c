@@ -29,13 +29,22 @@ static bool moves_lr(orth_option_id id)
            strncmp(orth_option_get(id)->path, "schedule.", 9) == 0;
 }
 
+/* What --override would change, and no step is left for. */
+static bool comes_too_late(const orth_config *cfg, int64_t steps_done, bool override, orth_option_id id)
+{
+    return override && moves_lr(id) && cfg->train_epochs == 0 && steps_done >= cfg->train_steps;
+}
+
 static orth_status compare_key(orth_ctx *ctx, const orth_config *cfg, const orth_config *was, orth_option_id id,
-                               const char *dir)
+                               const char *dir, bool too_late)
 {
     const char *key = orth_option_get(id)->path;
     char *now = orth_option_text(ctx, cfg, id), *before = orth_option_text(ctx, was, id);
     orth_status s = now && before ? ORTH_OK : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK && strcmp(now, before) != 0)
+    if (s == ORTH_OK && strcmp(now, before) != 0 && too_late)
+        s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%s: no step is left for it: %s has all train.steps=%" PRId64 ", trained with %s", place_of(cfg, id), key, now, dir,
+                      cfg->train_steps, before);
+    else if (s == ORTH_OK && strcmp(now, before) != 0)
         s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%s: %s was trained with %s, and --resume changes nothing that "
                       "decides the numbers (%s--init starts another run from its weights)", place_of(cfg, id), key, now,
                       dir, before, moves_lr(id) ? "--override lets it change the learning rate and its schedule; " : "");
@@ -44,16 +53,18 @@ static orth_status compare_key(orth_ctx *ctx, const orth_config *cfg, const orth
     return s;
 }
 
-static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const char *recorded, const char *dir, bool override)
+static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const orth_checkpoint_manifest *m, const char *dir, bool override)
 {
     orth_config was;
     ORTH_TRY(orth_config_init(ctx, &was));
-    orth_status s = orth_config_parse(ctx, &was, "state.json: run options", recorded, strlen(recorded));
+    orth_status s = orth_config_parse(ctx, &was, "state.json: run options", m->run_config, strlen(m->run_config));
     bool same_products = orth_setup_fp32_products(cfg) == orth_setup_fp32_products(&was); /* auto may stand for fma */
-    for (int id = 0; s == ORTH_OK && id < ORTH_NUM_OPTIONS; id++)
+    for (int id = 0; s == ORTH_OK && id < ORTH_NUM_OPTIONS; id++) {
+        const bool too_late = comes_too_late(cfg, m->state.step, override, (orth_option_id)id);
         if (orth_option_decides_numbers((orth_option_id)id) && !(id == ORTH_OPT_precision_fp32_products && same_products) &&
-            !(override && moves_lr((orth_option_id)id)))
-            s = compare_key(ctx, cfg, &was, (orth_option_id)id, dir);
+            !(override && moves_lr((orth_option_id)id) && !too_late))
+            s = compare_key(ctx, cfg, &was, (orth_option_id)id, dir, too_late);
+    }
     orth_config_release(ctx, &was);
     return s;
 }
@@ -62,7 +73,7 @@ orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, con
 {
     orth_checkpoint_manifest m;
     ORTH_TRY(read_manifest(ctx, &m, dir));
-    orth_status s = m.run_config[0] ? compare_options(ctx, cfg, m.run_config, dir, override) : ORTH_OK;
+    orth_status s = m.run_config[0] ? compare_options(ctx, cfg, &m, dir, override) : ORTH_OK;
     orth_checkpoint_manifest_release(ctx, &m);
     return s;
 }
@@ -135,15 +146,31 @@ static bool same_rate(double a, double b)
     return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b));
 }
 
+/* For tell_overrides: the first of them, in words. */
+static orth_status first_override(orth_ctx *ctx, void *user, const char *key, const char *was, const char *now)
+{
+    (void)ctx;
+    char *out = user;
+    if (!out[0])
+        snprintf(out, 200, "%.60s is %.60s now, was %.60s", key, now, was);
+    return ORTH_OK;
+}
+
 static void tell_lr(orth_ctx *ctx, const orth_config *cfg, const orth_config *was, int64_t step)
 {
     const double next = (double)step + 1, end = (double)was->train_steps;
+    char why[200] = "";
+    if (cfg->train_steps <= step)
+        return;
     const double now_lr = orth_lr_at(cfg, next), was_lr = orth_lr_at(was, next);
     if (same_rate(now_lr, was_lr) && (end <= next || same_rate(orth_lr_at(cfg, end), orth_lr_at(was, end))))
         return;
-    orth_log(ctx, ORTH_LOG_WARN, "resume", "the learning rate of step %.0f is %.3g, where the run would have had %.3g: its schedule (%s) now ends "
-             "at step %" PRId64 ", was to end at %" PRId64, next, now_lr, was_lr, orth_option_choice(ORTH_OPT_schedule_name, (int)cfg->schedule_name),
-             cfg->train_steps, was->train_steps);
+    if (tell_overrides(ctx, cfg, was, first_override, why) != ORTH_OK)
+        orth_ctx_clear_error(ctx);
+    if (!why[0])
+        snprintf(why, sizeof why, "its schedule (%s) now ends at step %" PRId64 ", was to end at %" PRId64,
+                 orth_option_choice(ORTH_OPT_schedule_name, (int)cfg->schedule_name), cfg->train_steps, was->train_steps);
+    orth_log(ctx, ORTH_LOG_WARN, "resume", "the learning rate of step %.0f is %.3g, where the run would have had %.3g: %s", next, now_lr, was_lr, why);
 }
 
 orth_status orth_resume_tell_lr(orth_ctx *ctx, const orth_config *cfg, const char *dir)

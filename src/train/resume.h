@@ -10,11 +10,11 @@
 
 /* Compares the run file with the options recorded in checkpoint folder `dir`. ORTH_ERR_ARG naming the first
  * key that differs, its place and both values. Cheap: comes before the data are prepared. `override`: the learning rate and its
- * schedule (optimizer.lr, lr_scaling, lr_base_batch, schedule.*) may differ; run.yaml and the checkpoints to come record them. */
+ * schedule (optimizer.lr, lr_scaling, lr_base_batch, schedule.*) may differ if a step is left; run.yaml and the checkpoints to come record them. */
 orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, const char *dir, bool override);
 
 /* Logs a warning if the learning rate goes on otherwise than the checkpoint's run would have: train.steps moves the end of a
- * schedule, `override` its values. After train.epochs has become train.steps. */
+ * schedule, `override` its values. Nothing if no step is left. After train.epochs has become train.steps. */
 orth_status orth_resume_tell_lr(orth_ctx *ctx, const orth_config *cfg, const char *dir);
 
 /* Calls tell for each key that `override` changes, with its values then and now; an error of tell ends it. */
