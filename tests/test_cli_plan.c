@@ -267,6 +267,8 @@ TEST(recomputation_for_a_limit_is_listed_and_refused_where_none_fits)
     expect("plan model.preset=gpt2-tiny data.seq_len=32 memory.recompute=auto memory.recompute_limit=1KB --require-fit", 3,
            "bytes at least, with as little kept as possible; the limit of a rank is 1000 (memory.recompute_limit)");
     expect("explain model.preset=gpt2-tiny data.seq_len=32 memory.recompute=auto memory.recompute_limit=1KB", 3, "needs ");
+    expect("plan model.preset=gpt2-1558m data.seq_len=128 train.global_batch=1 train.micro_batch=1 memory.recompute=auto --cluster=rtx-3090-1 --require-fit", 3,
+           "the limit of a rank is 24159191040 (the memory of a device)");
 }
 
 /* On a described device, whose times are the same everywhere. There a product made again takes less time than some of the small operations. */
@@ -357,10 +359,10 @@ TEST(a_limit_of_fit_and_ladder_counts_for_what_auto_recomputes)
     static char out[2][1 << 16];
     char args[1024];
     for (int k = 0; k < 2; k++) {
-        const char *const what = k ? "--ladder --limit=2.5MB" : "--fit=layers --limit=2.5MB";
+        const char *const what = k ? "--ladder --limit=1.7MB model.layers=1" : "--fit=layers --limit=2.1MB";
         for (int i = 0; i < 2; i++) {
-            snprintf(args, sizeof args, "plan --model=gpt2-tiny data.path=x data.seq_len=64 train.global_batch=4 memory.recompute=auto %s %s "
-                     "--cluster=h100-1", what, i ? "memory.recompute_limit=2500000" : "");
+            snprintf(args, sizeof args, "plan --model=gpt2-tiny data.path=x data.seq_len=64 train.global_batch=1 memory.recompute=auto %s %s "
+                     "--cluster=h100-1", what, i ? k ? "memory.recompute_limit=1700000" : "memory.recompute_limit=2100000" : "");
             assert_int_equal(run("", args, out[i], sizeof out[i]), 0);
         }
         assert_string_equal(out[0], out[1]);

@@ -457,6 +457,7 @@ TEST(configs_that_orthant_does_not_compute_are_refused)
         {"{" LLAMA ",\"vocab_size\":1}", "duplicate object key"},
         {"{\"model_type\":\"llama\"}", "c.json: num_hidden_layers is missing"},
         {"{" GPT ",\"activation_function\":\"relu\"}", "activation_function=\"relu\" is not gelu_new"},
+        {"{" GPT ",\"resid_pdrop\":1.0}", "c.json: resid_pdrop=1 is not in [0, 1)"},
         {"{" GPT ",\"scale_attn_weights\":false}", "scale_attn_weights=false: attention is scaled"},
         {"{" GPT ",\"scale_attn_by_inverse_layer_idx\":true}", "scaled alike in all layers"},
         {"{" GPT ",\"add_cross_attention\":true}", "there is no cross-attention"},

@@ -313,6 +313,10 @@ TEST(what_weights_are_looked_for_in_is_named)
     RUN(r, 0, "parallel.reshard_after_forward=false has no effect: it is of parallel.zero=3", "plan run.yaml parallel.dp=2 train.global_batch=8 parallel.zero=2 "
         "parallel.reshard_after_forward=false");
     RUN(r, 0, "has no effect: optimizer.weight_decay=0", "plan run.yaml optimizer.weight_decay=0 optimizer.weight_decay_factors=embed.weight=0.5");
+    RUN(r, 0, "data.separator=line has no effect: data.path is prepared already", "plan run.yaml data.separator=line");
+    RUN(r, 0, "data.valid_fraction=0.5 has no effect: data.path is prepared already", "train run.yaml checkpoint.dir=t train.steps=1 data.valid_fraction=0.5");
+    RUN(r, 2, "memory.limit_device=1XB: must be auto or a size such as", "plan run.yaml memory.limit_device=1XB");
+    RUN(r, 2, "memory.offload_min_bytes=auto: must be a size such as", "plan run.yaml memory.offload_min_bytes=auto");
     RUN(r, 2, "cluster.name=moon: must be this-machine", "plan run.yaml cluster.name=moon");
     RUN(r, 2, "shards: belongs to prepared data (it holds dataset.json): give another folder", "ckpt export a shards");
     RUN(r, 0, "saved", "train run.yaml checkpoint.dir=own train.steps=1 model.preset=llama-tiny model.mlp_bias=true model.qk_norm=true");

@@ -426,7 +426,7 @@ TEST(a_disk_that_fails_in_a_step_ends_the_run_and_the_last_checkpoint_is_whole)
         snprintf(command, sizeof command, "cd %s && cp -r seed w && env ORTH_FAULT=%s LD_PRELOAD=" ORTH_FAULT_SHIM " " ORTH_BINARY
                  " train run.yaml model.layers=4 train.steps=9 checkpoint.dir=w --resume %s --quiet 2>&1", r->dir, cases[i].kind, cases[i].what);
         const int code = run_shell(command, r->out, sizeof r->out);
-        if (code != cases[i].code || !strstr(r->out, cases[i].says) || !strstr(r->out, "offloaded state"))
+        if (code != cases[i].code || !strstr(r->out, cases[i].says) || !strstr(r->out, " file for offload"))
             fail_msg("%s: exit %d, wanted %d; it said:\n%s", cases[i].kind, code, cases[i].code, r->out);
         run_same_file(r, "seed/checkpoints/step-00000002/optimizer.safetensors", "w/checkpoints/step-00000002/optimizer.safetensors");
         RUN(r, 0, "", "train run.yaml model.layers=4 train.steps=3 checkpoint.dir=w --resume --quiet");

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <linux/magic.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/files.h"
@@ -19,8 +21,7 @@ static orth_status fail_errno(orth_ctx *ctx, const char *dir, size_t bytes, cons
 {
     const int reason = errno;
     const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
-    return ORTH_FAIL(ctx, full ? ORTH_ERR_NOSPACE : ORTH_ERR_IO, "memory.offload_dir=%s: cannot %s %zu bytes of a file for offloaded state: %s", dir, what,
-                     bytes, strerror(reason));
+    return ORTH_FAIL(ctx, full ? ORTH_ERR_NOSPACE : ORTH_ERR_IO, "memory.offload_dir=%s: cannot %s %zu bytes of a file for offload: %s", dir, what, bytes, strerror(reason));
 }
 
 /* Where the file system has no files without names, one that loses its name at once. */
@@ -52,12 +53,20 @@ size_t orth_scratch_room(orth_file_io io)
     return io == ORTH_FILE_IO_BUFFERED ? 0 : orth_file_ring_room();
 }
 
+/* Such a file counts as one, and takes the memory of the host. */
+static bool is_in_memory(int fd)
+{
+    struct statfs f;
+    return fstatfs(fd, &f) == 0 && f.f_type == TMPFS_MAGIC;
+}
+
 void orth_scratch_words(const orth_scratch *s, char out[ORTH_SCRATCH_WORDS_MAX])
 {
+    const char *where = is_in_memory(s->fd) ? "; the folder is a tmpfs, in the host's memory" : "";
     if (s->ring)
-        snprintf(out, ORTH_SCRATCH_WORDS_MAX, "past the page cache (io_uring, O_DIRECT)");
+        snprintf(out, ORTH_SCRATCH_WORDS_MAX, "past the page cache (io_uring, O_DIRECT)%s", where);
     else
-        snprintf(out, ORTH_SCRATCH_WORDS_MAX, "through the page cache (%s)", s->why[0] ? s->why : "memory.offload_io=buffered");
+        snprintf(out, ORTH_SCRATCH_WORDS_MAX, "through the page cache (%s)%s", s->why[0] ? s->why : "memory.offload_io=buffered", where);
 }
 
 static orth_status open_ring(orth_ctx *ctx, orth_scratch *s, orth_file_io io)
@@ -69,7 +78,7 @@ static orth_status open_ring(orth_ctx *ctx, orth_scratch *s, orth_file_io io)
     s->ring = orth_file_ring_open(s->fd, s->bytes, s->room, s->why);
     if (s->ring || io == ORTH_FILE_IO_AUTO)
         return ORTH_OK;
-    return ORTH_FAIL(ctx, ORTH_ERR_IO, "memory.offload_io=direct: memory.offload_dir=%s: a file for offloaded state cannot be used past the page cache: "
+    return ORTH_FAIL(ctx, ORTH_ERR_IO, "memory.offload_io=direct: memory.offload_dir=%s: a file for offload cannot be used past the page cache: "
                      "%s; memory.offload_io=auto goes through it then", s->dir, s->why);
 }
 

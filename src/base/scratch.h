@@ -35,8 +35,8 @@ void orth_scratch_close(orth_scratch *s);
 /* Memory that an open file takes. */
 size_t orth_scratch_room(orth_file_io io);
 
-/* "past the page cache (io_uring, O_DIRECT)", or "through the page cache" and why. */
-#define ORTH_SCRATCH_WORDS_MAX 160
+/* "past the page cache (io_uring, O_DIRECT)", or "through the page cache" and why; and whether the folder is a tmpfs. */
+#define ORTH_SCRATCH_WORDS_MAX 224
 void orth_scratch_words(const orth_scratch *s, char out[ORTH_SCRATCH_WORDS_MAX]);
 
 /* Bytes [at, at + n), by any thread; ctx is that of the thread. A write is a fault point (ctx->faults->write). */

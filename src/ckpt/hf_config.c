@@ -87,9 +87,14 @@ static orth_status read_arch(source *s)
 /* Llama's kinds have attention's only; the other two are Orthant's additions there, absent for 0. */
 static orth_status read_dropout(const source *s, const char *attention, orth_model_config *c)
 {
-    ORTH_TRY(orth_json_get_real(s->ctx, s->root, s->place, "resid_pdrop", &c->dropout));
-    ORTH_TRY(orth_json_get_real(s->ctx, s->root, s->place, "embd_pdrop", &c->embed_dropout));
-    return orth_json_get_real(s->ctx, s->root, s->place, attention, &c->attn_dropout);
+    const char *const keys[] = {"resid_pdrop", "embd_pdrop", attention};
+    double *const rates[] = {&c->dropout, &c->embed_dropout, &c->attn_dropout};
+    for (int i = 0; i < ORTH_COUNT(keys); i++) {
+        ORTH_TRY(orth_json_get_real(s->ctx, s->root, s->place, keys[i], rates[i]));
+        if (!(*rates[i] >= 0 && *rates[i] < 1))
+            return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: %s=%g is not in [0, 1)", s->place, keys[i], *rates[i]);
+    }
+    return ORTH_OK;
 }
 
 static orth_status read_gelu(const source *s, orth_model_config *c)

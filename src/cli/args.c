@@ -400,7 +400,8 @@ orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, 
     if (strcmp(cmd->verb, "search") == 0 || strcmp(cmd->verb, "init") == 0)
         return ORTH_OK;
     ORTH_TRY(orth_config_check(ctx, cfg));
-    return orth_cmd_flag(cmd, "compare") ? ORTH_OK : orth_config_tell_idle(ctx, cfg); /* what is compared may need it */
+    /* What is compared may need it; doctor looks at the folder of offload whatever is offloaded. */
+    return orth_cmd_flag(cmd, "compare") || strcmp(cmd->verb, "doctor") == 0 ? ORTH_OK : orth_config_tell_idle(ctx, cfg);
 }
 
 orth_status orth_cmd_use_machine(orth_ctx *ctx, const orth_config *c)

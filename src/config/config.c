@@ -76,8 +76,8 @@ static orth_status parse_bool(const setting *s, const char *text, bool *out)
 static orth_status parse_bytes(const setting *s, const char *text, int64_t *out)
 {
     static const struct { const char *name; double bytes; } units[] = {
-        {"", 1}, {"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
-        {"KiB", 1024.0}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+        {"", 1}, {"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"PB", 1e15},
+        {"KiB", 1024.0}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"PiB", 0x1p50}};
     size_t n = strspn(text, "0123456789.");
     char *end;
     double x = strtod(text, &end);
@@ -92,7 +92,7 @@ static orth_status parse_bytes(const setting *s, const char *text, int64_t *out)
             }
         }
     }
-    return refuse(s, text, "must be auto or a size such as 8GB, 500MiB");
+    return refuse(s, text, strcmp(s->option->default_text, "auto") == 0 ? "must be auto or a size such as 8GB, 500MiB" : "must be a size such as 8GB, 500MiB");
 }
 
 static const struct { const char *path, *name, *here, *kind; } value_names[] = {

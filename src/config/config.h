@@ -85,6 +85,8 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg);
 bool orth_config_is_idle(const orth_config *cfg, orth_option_id id);
 /* Logs what was given, is not the default, and changes nothing because of another key. */
 orth_status orth_config_tell_idle(orth_ctx *ctx, const orth_config *cfg);
+/* The same of one key, which changes nothing because of `why`. */
+orth_status orth_config_tell_key_idle(orth_ctx *ctx, const orth_config *cfg, orth_option_id id, const char *why);
 
 /* Whether something is kept outside of the device: anywhere; in a file. */
 bool orth_config_offloads(const orth_config *cfg);

@@ -582,17 +582,25 @@ bool orth_config_is_idle(const orth_config *cfg, orth_option_id id)
 }
 
 /* A run.yaml that a run wrote gives every key, most of them their defaults. */
-static orth_status tell_idle(orth_ctx *ctx, const orth_config *cfg, const orth_config *defaults, int i)
+static orth_status tell(orth_ctx *ctx, const orth_config *cfg, const orth_config *defaults, orth_option_id id, const char *why)
 {
-    const orth_option_id id = idle[i].key;
-    if (!cfg->place[id] || !idle[i].is_idle(cfg))
+    if (!cfg->place[id])
         return ORTH_OK;
     char *given = orth_option_text(ctx, cfg, id), *usual = given ? orth_option_text(ctx, defaults, id) : NULL;
     if (usual && strcmp(given, usual) != 0)
-        orth_log(ctx, ORTH_LOG_INFO, "config", "%s: %s=%s has no effect: %s", cfg->place[id], orth_option_get(id)->path, ORTH_SHOWN(given), idle[i].why);
+        orth_log(ctx, ORTH_LOG_INFO, "config", "%s: %s=%s has no effect: %s", cfg->place[id], orth_option_get(id)->path, ORTH_SHOWN(given), why);
     const orth_status s = usual ? ORTH_OK : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, usual);
     orth_mem_free(ctx, given);
+    return s;
+}
+
+orth_status orth_config_tell_key_idle(orth_ctx *ctx, const orth_config *cfg, orth_option_id id, const char *why)
+{
+    orth_config defaults;
+    ORTH_TRY(orth_config_init(ctx, &defaults));
+    const orth_status s = tell(ctx, cfg, &defaults, id, why);
+    orth_config_release(ctx, &defaults);
     return s;
 }
 
@@ -602,7 +610,8 @@ orth_status orth_config_tell_idle(orth_ctx *ctx, const orth_config *cfg)
     ORTH_TRY(orth_config_init(ctx, &defaults));
     orth_status s = ORTH_OK;
     for (int i = 0; s == ORTH_OK && i < ORTH_COUNT(idle); i++)
-        s = tell_idle(ctx, cfg, &defaults, i);
+        if (idle[i].is_idle(cfg))
+            s = tell(ctx, cfg, &defaults, idle[i].key, idle[i].why);
     orth_config_release(ctx, &defaults);
     return s;
 }

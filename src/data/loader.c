@@ -109,7 +109,7 @@ static orth_status start(orth_ctx *ctx, orth_loader *l)
     l->started = pthread_create(&l->thread, NULL, loader_main, l) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!l->started)
-        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "loader: the system refused a thread");
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "loader: the system refused a thread (limits of processes and of addresses: ulimit -u, -v)");
     return ORTH_OK;
 }
 

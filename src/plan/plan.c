@@ -93,13 +93,12 @@ typedef struct {
     int digits; /* behind the point */
 } unit;
 
-/* In which both sides of a comparison show digits. */
+/* In which both sides of a comparison show digits, and different ones. */
 static unit unit_for(size_t bytes, size_t limit)
 {
-    if (limit < (size_t)1 << 20)
-        return (unit){"B", 1, 0};
     const bool small = bytes < (size_t)10 << 30 || limit < (size_t)1 << 30;
-    return small ? (unit){"MiB", 0x1p20, 2} : (unit){"GiB", 0x1p30, 2};
+    const unit u = small ? (unit){"MiB", 0x1p20, 2} : (unit){"GiB", 0x1p30, 2};
+    return limit < (size_t)1 << 20 || fabs((double)bytes - (double)limit) < 0.01 * u.bytes ? (unit){"B", 1, 0} : u;
 }
 
 static bool all_fits(const orth_plan *p)

@@ -355,7 +355,7 @@ static orth_status refuse(orth_ctx *ctx, const orth_programs_spec *spec, const o
         return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, ORTH_NO_FIT "memory.recompute=auto: rank %d needs %zu bytes at least, with as little kept as "
                          "possible; the limit of a rank is %zu (%s). " OTHER_WAYS, r->worst_rank,
                          r->worst_bytes, spec->rank_limit,
-                         spec->step.space == ORTH_SPACE_DEVICE ? "of its device: memory.recompute_limit or limit_device" : "memory.recompute_limit");
+                         spec->limit_of ? spec->limit_of : "memory.recompute_limit");
     return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, ORTH_NO_FIT "memory.recompute=auto: all ranks together need %zu bytes at least, with as little kept "
                      "as possible; the limit is %zu (memory.limit). " OTHER_WAYS, r->total_bytes, spec->total_limit);
 }

@@ -153,11 +153,13 @@ static orth_status programs_spec(orth_ctx *ctx, const orth_config *cfg, const or
     const orth_layout layout = orth_setup_layout(cfg);
     const int64_t given = cfg->memory_recompute_limit, device = cfg->memory_limit_device;
     const int64_t limit = given > 0 && device > 0 ? ORTH_MIN(given, device) : ORTH_MAX(given, device);
+    const char *own = cfg->on_devices && !cfg->place[ORTH_OPT_memory_recompute_limit] ? "the memory of a device" : "memory.recompute_limit";
     const bool here = cfg->comm_backend != ORTH_comm_backend_mpi; /* of several hosts each has a limit of its own */
     const size_t total = given == 0 ? memory_limit(cfg) : here ? (size_t)cfg->memory_limit : 0;
     *out = (orth_programs_spec){.model = model, .step = orth_setup_shape(cfg, ORTH_MODE_TRAIN), .eval = orth_eval_shape(cfg),
                                 .evaluates = evaluates, .num_threads = threads_of_a_rank(ctx, cfg),
-                                .rank_limit = (size_t)limit, .total_limit = total};
+                                .rank_limit = (size_t)limit, .limit_of = device > 0 && limit == device ? "memory.limit_device" : own,
+                                .total_limit = total};
     /* A checkpoint is put together in the host's memory. */
     return cfg->on_devices ? ORTH_OK : orth_saver_bytes(ctx, cfg, model, (int)orth_layout_ranks(&layout), &out->first_rank_bytes);
 }

@@ -1,6 +1,7 @@
 /* idle.c -- see idle.h. */
 #include "train/idle.h"
 
+#include "data/corpus.h"
 #include "train/setup.h"
 
 /* What the training steps of all ranks have. */
@@ -78,11 +79,24 @@ static orth_status tell_of_factors(orth_ctx *ctx, const orth_config *cfg, const 
     return ORTH_OK;
 }
 
+/* Text was read, cut and shared out when it was prepared. */
+static orth_status tell_of_text(orth_ctx *ctx, const orth_config *cfg)
+{
+    static const orth_option_id keys[] = {ORTH_OPT_data_format, ORTH_OPT_data_separator, ORTH_OPT_data_jsonl_field, ORTH_OPT_data_valid_fraction};
+    for (int i = 0; i < cfg->data_path.n; i++)
+        if (!orth_dataset_exists(cfg->data_path.v[i]))
+            return ORTH_OK;
+    for (int i = 0; cfg->data_path.n > 0 && i < ORTH_COUNT(keys); i++)
+        ORTH_TRY(orth_config_tell_key_idle(ctx, cfg, keys[i], "data.path is prepared already"));
+    return ORTH_OK;
+}
+
 orth_status orth_tell_idle_in_plan(orth_ctx *ctx, const orth_config *cfg, orth_run_plan *p)
 {
     const orth_model_config *model = p->programs.spec.model;
     const orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_TRAIN);
     found f = {.makes_again = false};
+    ORTH_TRY(tell_of_text(ctx, cfg));
     ORTH_TRY(look_at_all(ctx, p, &f));
     tell_of_programs(ctx, cfg, &f);
     bool *frozen = ORTH_NEW_ARRAY(ctx, bool, orth_model_num_params(model));
