@@ -381,6 +381,8 @@ TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_coun
         {ORTH_TOOL_megatron, MODEL "--use-rope-scaling", "use_rope_scaling is model.rope_factor=8", NULL},
         {ORTH_TOOL_megatron, MODEL "--use-rope-scaling --rope-scaling-factor 32", "rope_scaling_factor is model.rope_factor=32", NULL},
         {ORTH_TOOL_megatron, MODEL "--use-rope-scaling", "use_rope_scaling is model.rope_original_seq=8192", NULL},
+        {ORTH_TOOL_megatron, MODEL "--group-query-attention", "num_query_groups by default is model.kv_heads=1", NULL},
+        {ORTH_TOOL_megatron, MODEL "--group-query-attention --num-query-groups 2", "num_query_groups is model.kv_heads=2", NULL},
         {ORTH_TOOL_megatron, "--rotary-seq-len-interpolation-factor 4", "is not used: positions are not interpolated here", NULL},
         {ORTH_TOOL_nemo, "model:\n  seq_len_interpolation_factor: 4\n", "is not used: positions are not interpolated here", NULL},
         {ORTH_TOOL_megatron, "--window-size 1024,0", NULL, "attention within a window"},

@@ -78,9 +78,12 @@ static orth_status set_ffn(orth_importer *x, bool gated)
                                gated && x->tool == ORTH_TOOL_megatron ? wide * 2 / 3 / 64 * 64 : wide);
 }
 
+/* The switch of Megatron-LM alone asks for one group. NeMo has the number only. */
 static orth_status set_query_groups(orth_importer *x)
 {
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_query_groups), *flag = orth_import_find(x, ORTH_PART_group_query);
+    if (!p && orth_import_is_true(flag))
+        return orth_import_set(x, orth_import_place(x, "num_query_groups by default"), "model.kv_heads", "1");
     if (!p)
         return ORTH_OK;
     if (orth_import_is_true(flag))
