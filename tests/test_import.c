@@ -366,9 +366,10 @@ TEST(copies_of_checkpoints_on_the_host_count_where_there_are_checkpoints)
 /* A model or layout that is not here is refused, its off value is not; old names of settings count; of an unknown key nothing is claimed. */
 TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_count)
 {
-#define MODEL                                                                                                                                    \
-    "--num-layers 10 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --vocab-size 500 --swiglu "            \
-    "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear --micro-batch-size 1 "
+#define NO_VOCAB                                                                                                                                 \
+    "--num-layers 10 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --swiglu --normalization RMSNorm "     \
+    "--position-embedding-type rope --disable-bias-linear --micro-batch-size 1 "
+#define MODEL NO_VOCAB "--vocab-size 500 "
     static const struct {
         orth_tool tool;
         const char *text, *line; /* NULL: refused with */
@@ -383,6 +384,11 @@ TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_coun
         {ORTH_TOOL_megatron, MODEL "--use-rope-scaling", "use_rope_scaling is model.rope_original_seq=8192", NULL},
         {ORTH_TOOL_megatron, MODEL "--group-query-attention", "num_query_groups by default is model.kv_heads=1", NULL},
         {ORTH_TOOL_megatron, MODEL "--group-query-attention --num-query-groups 2", "num_query_groups is model.kv_heads=2", NULL},
+        {ORTH_TOOL_megatron, NO_VOCAB "--tokenizer-type HuggingFaceTokenizer --tokenizer-model meta-llama/Llama-3.1-8B",
+         "the size of the vocabulary is missing: 4096 tokens are assumed; give model.vocab", NULL},
+        {ORTH_TOOL_megatron, NO_VOCAB "--tokenizer-type HuggingFaceTokenizer --padded-vocab-size 128257", "padded_vocab_size is model.vocab=128257\n", NULL},
+        {ORTH_TOOL_megatron, MODEL "--padded-vocab-size 513", "vocab_size is not used: padded_vocab_size is given", NULL},
+        {ORTH_TOOL_megatron, MODEL "--padded-vocab-size many", NULL, "padded_vocab_size: model.vocab=many: must be a whole number"},
         {ORTH_TOOL_megatron, "--rotary-seq-len-interpolation-factor 4", "is not used: positions are not interpolated here", NULL},
         {ORTH_TOOL_nemo, "model:\n  seq_len_interpolation_factor: 4\n", "is not used: positions are not interpolated here", NULL},
         {ORTH_TOOL_megatron, "--window-size 1024,0", NULL, "attention within a window"},

@@ -24,7 +24,7 @@ typedef enum {
     ORTH_PART_wsd_samples, ORTH_PART_ds_warmup, ORTH_PART_ds_lr, ORTH_PART_ds_peak, ORTH_PART_cosine_end, ORTH_PART_min_lr,
     ORTH_PART_beta1, ORTH_PART_beta2,
     ORTH_PART_swiglu, ORTH_PART_activation, ORTH_PART_norm, ORTH_PART_positions, ORTH_PART_rotary, ORTH_PART_rope_scaling, ORTH_PART_rope_factor, ORTH_PART_no_bias, ORTH_PART_bias,
-    ORTH_PART_qkv_bias, ORTH_PART_ffn, ORTH_PART_group_query, ORTH_PART_query_groups, ORTH_PART_vocab, ORTH_PART_tokenizer,
+    ORTH_PART_qkv_bias, ORTH_PART_ffn, ORTH_PART_group_query, ORTH_PART_query_groups, ORTH_PART_vocab, ORTH_PART_padded_vocab, ORTH_PART_tokenizer,
     ORTH_PART_vocab_multiple
 } orth_import_part;
 
