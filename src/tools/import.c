@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/files.h"
 
@@ -36,6 +37,14 @@ static const struct {
     const char *path, *value, *where;
 } absent[] = {
 #define ABSENT(tool, path, value, where) {ORTH_TOOL_##tool, path, value, where},
+#include "config/imports.def"
+};
+
+static const struct {
+    orth_tool tool;
+    const char *path;
+} any_case[] = {
+#define ANY_CASE(tool, path) {ORTH_TOOL_##tool, path},
 #include "config/imports.def"
 };
 
@@ -75,27 +84,68 @@ static bool fits(const char *pattern, const char *text)
     return n > 0 && pattern[n - 1] == '*' ? strncmp(pattern, text, n - 1) == 0 : strcmp(pattern, text) == 0;
 }
 
+static bool has_any_case(orth_tool tool, const char *path)
+{
+    for (int i = 0; i < ORTH_COUNT(any_case); i++)
+        if (any_case[i].tool == tool && strcmp(any_case[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+static bool fits_value(const orth_import_row *row, const char *value)
+{
+    if (!row->value || !*row->value)
+        return true;
+    return has_any_case(row->tool, row->path) ? strcasecmp(row->value, value) == 0 : fits(row->value, value);
+}
+
 static const orth_import_row *find_row(orth_tool tool, const char *path, const char *value)
 {
     for (int i = 0; i < ORTH_COUNT(rows); i++)
-        if (rows[i].tool == tool && fits(rows[i].path, path) && (!rows[i].value || !*rows[i].value || fits(rows[i].value, value)))
+        if (rows[i].tool == tool && fits(rows[i].path, path) && fits_value(&rows[i], value))
             return &rows[i];
     return NULL;
 }
 
-/* Programs in Python write True, False and None. */
+bool orth_import_is_section(orth_tool tool, const char *path)
+{
+    const size_t n = strlen(path);
+    for (int i = 0; i < ORTH_COUNT(rows); i++)
+        if (rows[i].tool == tool && strncmp(rows[i].path, path, n) == 0 && rows[i].path[n] == '.')
+            return true;
+    return false;
+}
+
+bool orth_import_is_key(orth_tool tool, const char *path)
+{
+    for (int i = 0; i < ORTH_COUNT(rows); i++)
+        if (rows[i].tool == tool && strcmp(rows[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+/* Programs in Python write True, False and None; YAML has a short word for the last. */
 static const char *plain(const char *value)
 {
-    if (strcmp(value, "True") == 0)
-        return "true";
-    return strcmp(value, "False") == 0 ? "false" : value;
+    static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}, {"~", "null"}};
+    for (int i = 0; i < ORTH_COUNT(words); i++)
+        if (strcmp(value, words[i][0]) == 0)
+            return words[i][1];
+    return value;
+}
+
+/* Whether a row is about this value of the key, not about any. */
+static bool is_named(orth_tool tool, const char *path, const char *value)
+{
+    const orth_import_row *row = find_row(tool, path, value);
+    return row && row->value && strcmp(row->value, value) == 0;
 }
 
 orth_status orth_import_add(orth_importer *x, const char *where, const char *path, const char *value)
 {
-    static const char *const none[] = {"", "null", "None", "~"};
+    static const char *const none[] = {"", "null", "None", "~", "{}"};
     for (int i = 0; i < ORTH_COUNT(none); i++)
-        if (strcmp(none[i], value) == 0)
+        if (strcmp(none[i], value) == 0 && !is_named(x->tool, path, plain(value)))
             return ORTH_OK;
     orth_import_pair *p = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_import_pair, 1);
     if (!p)

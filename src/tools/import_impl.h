@@ -43,6 +43,9 @@ orth_import_form orth_tool_form(orth_tool tool);
 const orth_import_row *orth_import_row_at(int i);
 /* Whether a row is about this key; a PART may say more than its name. row NULL: no. */
 bool orth_import_is_about(const orth_import_row *row, const char *key);
+/* Whether rows are about keys of the section `path`; whether one is about the key `path` itself. */
+bool orth_import_is_section(orth_tool tool, const char *path);
+bool orth_import_is_key(orth_tool tool, const char *path);
 /* What a configuration without this key means (ABSENT); NULL: not known. */
 const char *orth_import_absent(orth_tool tool, const char *path);
 
@@ -64,7 +67,8 @@ typedef struct {
     orth_import_pair *first, *last;
 } orth_importer;
 
-/* Adds a pair; `where` is the file and, if known, the line. A value that says "none" (null, empty) is left out. */
+/* Adds a pair; `where` is the file and, if known, the line. A value that says "none" (null, {}, empty) is left out, unless
+ * a row names it. */
 orth_status orth_import_add(orth_importer *x, const char *where, const char *path, const char *value);
 /* The last pair of a part; NULL: not given. */
 const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_part part);

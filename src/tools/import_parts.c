@@ -30,9 +30,39 @@ orth_status orth_import_count(orth_importer *x, orth_import_part part, int64_t f
 
 /* ---- precision ---- */
 
+/* Python takes most words for true: here only the words of JSON count. */
+static orth_status check_switch(orth_importer *x, orth_import_part part)
+{
+    static const char *const words[] = {"true", "false"};
+    const orth_import_pair *p = orth_import_find(x, part);
+    if (!p || orth_import_is_word(p, words, ORTH_COUNT(words)))
+        return ORTH_OK;
+    return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be true or false", p->place, ORTH_SHOWN(p->value));
+}
+
+/* A section of DeepSpeed's with other keys, but without the one that switches it on. */
+static orth_status say_off(orth_importer *x, const char *section)
+{
+    const size_t n = strlen(section);
+    const char *enabled = orth_arena_printf(x->ctx, &x->arena, "%s.enabled", section), *place = orth_import_place(x, section);
+    if (!enabled || !place)
+        return ORTH_ERR_NOMEM;
+    for (const orth_import_pair *p = x->first; p && !orth_import_is_given(x, enabled); p = p->next)
+        if (strncmp(p->path, section, n) == 0 && p->path[n] == '.') {
+            orth_import_unused(x, place, "without its key enabled it is off");
+            return ORTH_OK;
+        }
+    return ORTH_OK;
+}
+
 static orth_status set_precision(orth_importer *x)
 {
+    static const char *const sections[] = {"bf16", "fp16", "bfloat16"};
     const orth_import_pair *bf16 = orth_import_find(x, ORTH_PART_bf16), *fp16 = orth_import_find(x, ORTH_PART_fp16);
+    ORTH_TRY(check_switch(x, ORTH_PART_bf16));
+    ORTH_TRY(check_switch(x, ORTH_PART_fp16));
+    for (int i = 0; x->tool == ORTH_TOOL_deepspeed && i < ORTH_COUNT(sections); i++)
+        ORTH_TRY(say_off(x, sections[i]));
     if (orth_import_is_true(bf16) && orth_import_is_true(fp16))
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and %s are both true", bf16->place, fp16->path);
     if (orth_import_is_true(fp16) && orth_import_has(x, "bfloat16.enabled=true")) /* DeepSpeed's older name */

@@ -19,8 +19,6 @@ static orth_status add_json(orth_importer *x, const char *path, const json_t *va
 {
     const double real = json_real_value(value);
     char whole[32];
-    if (json_is_null(value))
-        return ORTH_OK;
     if (json_is_real(value) && real == floor(real) && fabs(real) < 1e15) {
         snprintf(whole, sizeof whole, "%.0f", real);
         return orth_import_add(x, x->name, path, whole);
@@ -33,6 +31,15 @@ static orth_status add_json(orth_importer *x, const char *path, const json_t *va
     return s;
 }
 
+static orth_status visit(orth_importer *x, const char *prefix, json_t *object);
+
+static orth_status visit_section(orth_importer *x, const char *path, json_t *object)
+{
+    if (orth_import_is_key(x->tool, path) && !orth_import_is_section(x->tool, path))
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: %s: must be a value, not a section", x->name, path);
+    return json_object_size(object) == 0 ? orth_import_add(x, x->name, path, "{}") : visit(x, path, object);
+}
+
 static orth_status visit(orth_importer *x, const char *prefix, json_t *object)
 {
     const char *key;
@@ -41,7 +48,7 @@ static orth_status visit(orth_importer *x, const char *prefix, json_t *object)
         char path[MAX_PATH];
         if (snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", key) >= (int)sizeof path)
             return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: a key of more than %d bytes: %s", x->name, MAX_PATH - 1, ORTH_SHOWN(path));
-        ORTH_TRY(json_is_object(value) ? visit(x, path, value) : add_json(x, path, value));
+        ORTH_TRY(json_is_object(value) ? visit_section(x, path, value) : add_json(x, path, value));
     }
     return ORTH_OK;
 }
