@@ -226,6 +226,14 @@ static void import_text(orth_ctx *ctx, orth_config *c, orth_tool tool, const cha
     unlink(path);
 }
 
+static int count_lines(const char *lines, const char *words)
+{
+    int n = 0;
+    for (const char *at = strstr(lines, words); at; at = strstr(at + 1, words))
+        n++;
+    return n;
+}
+
 /* Reads a text beside keys of the command line; `lines`, if not NULL, becomes what the importer said. */
 static void import_beside(orth_ctx *ctx, orth_config *c, orth_tool tool, const char *text, const char *keys, said *lines)
 {
@@ -458,6 +466,16 @@ TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_coun
         {ORTH_TOOL_accelerate, "parallelism_config: {parallelism_config_tp_size: 1}\n", "is not used: one is none", NULL},
         {ORTH_TOOL_accelerate, "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, offload_param_device: cpu, offload_optimizer_device: cpu}\n",
          "deepspeed_config.offload_param_device is memory.offload_params=host", NULL},
+        {ORTH_TOOL_accelerate, "distributed_type: MULTI_GPU\ndeepspeed_config: {zero_stage: 3}\n",
+         "deepspeed_config is not used: distributed_type=MULTI_GPU, and Accelerate reads this section with distributed_type=DEEPSPEED only", NULL},
+        {ORTH_TOOL_accelerate, "distributed_type: FSDP\nmegatron_lm_config: {megatron_lm_tp_degree: 2}\n",
+         "megatron_lm_config is not used: distributed_type=FSDP, and", NULL},
+        {ORTH_TOOL_accelerate, "distributed_type: MEGATRON_LM\nmegatron_lm_config: {megatron_lm_tp_degree: 2}\n",
+         "megatron_lm_tp_degree is not used: give the arguments of Megatron-LM themselves", NULL},
+        {ORTH_TOOL_accelerate, "distributed_type: FSDP\nfsdp_config: {fsdp_activation_checkpointing: maybe}\n", NULL,
+         "fsdp_config.fsdp_activation_checkpointing=maybe: must be true or false"},
+        {ORTH_TOOL_accelerate, "distributed_type: FSDP\nfsdp_config: {fsdp_offload_params: maybe}\n", NULL,
+         "fsdp_config.fsdp_offload_params=maybe: must be true or false"},
         {ORTH_TOOL_accelerate, "fsdp_config: {fsdp_forward_prefetch: true}\n", "fsdp_forward_prefetch is not used: comm.prefetch says how many blocks", NULL},
         {ORTH_TOOL_accelerate, "fsdp_config: {fsdp_use_orig_params: true}\n", "fsdp_use_orig_params is not used: weights keep their names and shapes", NULL},
         {ORTH_TOOL_accelerate, "compute_environment: LOCAL_MACHINE\n", "compute_environment is not used: no number depends on where", NULL},
@@ -482,6 +500,32 @@ TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_coun
         }
         orth_config_release(ctx, &c);
     }
+    test_ctx_free(ctx);
+}
+
+/* Accelerate's launcher looks at the section of the kind of run that distributed_type names; a questionnaire leaves others behind. */
+TEST(a_section_of_accelerate_counts_for_its_own_kind_of_run)
+{
+    static const char *const places[] = {"distributed_type: %s\nnum_processes: 4\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD, fsdp_offload_params: true}\n",
+                                         "num_processes: 4\nfsdp_config: {fsdp_offload_params: true, fsdp_sharding_strategy: FULL_SHARD}\ndistributed_type: %s\n"};
+    static const struct {
+        const char *type;
+        int zero;
+    } kinds[] = {{"FSDP", 3}, {"MULTI_GPU", 0}, {"DEEPSPEED", 0}, {"'NO'", 0}};
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(places); i++)
+        for (int k = 0; k < ORTH_COUNT(kinds); k++) {
+            orth_config c;
+            said lines;
+            char text[256];
+            snprintf(text, sizeof text, places[i], kinds[k].type);
+            import_beside(ctx, &c, ORTH_TOOL_accelerate, text, "", &lines);
+            const bool leaves = c.memory_offload_params == ORTH_memory_offload_params_host, fsdp = kinds[k].zero == 3;
+            const bool once = count_lines(lines.text, "fsdp_config is not used: distributed_type=") == 1;
+            if ((int)c.parallel_zero != kinds[k].zero || c.parallel_dp != 4 || leaves != fsdp || once == fsdp)
+                fail_msg("%s: zero=%d, and\n%s", text, (int)c.parallel_zero, lines.text);
+            orth_config_release(ctx, &c);
+        }
     test_ctx_free(ctx);
 }
 
@@ -792,6 +836,7 @@ int main(void)
         cmocka_unit_test(partitioned_activations_of_deepspeed_count_where_there_are_some_to_partition),
         cmocka_unit_test(copies_of_checkpoints_on_the_host_count_where_there_are_checkpoints),
         cmocka_unit_test(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_count),
+        cmocka_unit_test(a_section_of_accelerate_counts_for_its_own_kind_of_run),
         cmocka_unit_test(a_number_of_recomputed_layers_counts_with_full_recomputation),
         cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),
         cmocka_unit_test(what_a_configuration_leaves_out_of_the_reduction_is_what_the_other_program_does),

@@ -48,6 +48,14 @@ static const struct {
 #include "config/imports.def"
 };
 
+static const struct {
+    orth_tool tool;
+    const char *path, *where;
+} sections[] = {
+#define SECTION(tool, path, where) {ORTH_TOOL_##tool, path, where},
+#include "config/imports.def"
+};
+
 const char *orth_tool_id(orth_tool tool)
 {
     return tools[tool].id;
@@ -305,6 +313,60 @@ bool orth_import_has(const orth_importer *x, const char *pair)
     return false;
 }
 
+bool orth_import_is_in(const orth_import_pair *p, const char *section)
+{
+    const size_t n = strlen(section);
+    return strncmp(p->path, section, n) == 0 && p->path[n] == '.';
+}
+
+/* The pair of a key, or NULL. */
+static const orth_import_pair *find_path(const orth_importer *x, const char *path, size_t len)
+{
+    const orth_import_pair *found = NULL;
+    for (const orth_import_pair *p = x->first; p; p = p->next)
+        if (strlen(p->path) == len && strncmp(p->path, path, len) == 0)
+            found = p;
+    return found;
+}
+
+/* Takes the pairs of a section out, with one line for all of them. */
+static orth_status drop_section(orth_importer *x, const char *section, const char *where)
+{
+    const orth_import_pair *kind = find_path(x, where, strcspn(where, "="));
+    const size_t len = strlen(section);
+    bool said = false;
+    if (!kind || orth_import_has(x, where))
+        return ORTH_OK;
+    orth_import_pair **link = &x->first;
+    x->last = NULL;
+    for (orth_import_pair *p = x->first; p; p = p->next) {
+        if (!orth_import_is_in(p, section)) {
+            *link = x->last = p;
+            link = &p->next;
+            continue;
+        }
+        if (said)
+            continue;
+        const char *place = orth_arena_printf(x->ctx, &x->arena, "%.*s", (int)(strlen(p->place) - strlen(p->path) + len), p->place);
+        const char *why = orth_arena_printf(x->ctx, &x->arena, "%s=%s, and %s reads this section with %s only", kind->path, ORTH_SHOWN(kind->value),
+                                            tools[x->tool].name, where);
+        if (!place || !why)
+            return ORTH_ERR_NOMEM;
+        orth_import_unused(x, place, why);
+        said = true;
+    }
+    *link = NULL;
+    return ORTH_OK;
+}
+
+static orth_status drop_sections(orth_importer *x)
+{
+    for (int i = 0; i < ORTH_COUNT(sections); i++)
+        if (sections[i].tool == x->tool)
+            ORTH_TRY(drop_section(x, sections[i].path, sections[i].where));
+    return ORTH_OK;
+}
+
 /* Whether their default decides: nothing gave the key, here or there, and of a model only where the configuration has one. */
 static bool default_counts(const orth_importer *x, const orth_import_row *row, const char *where)
 {
@@ -346,6 +408,7 @@ static orth_status read_source(orth_importer *x, const char *source)
 static orth_status import(orth_importer *x, const char *source)
 {
     ORTH_TRY(read_source(x, source));
+    ORTH_TRY(drop_sections(x));
     ORTH_TRY(add_defaults(x));
     for (const orth_import_pair *p = x->first; p; p = p->next)
         ORTH_TRY(apply(x, p));

@@ -75,6 +75,8 @@ const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_par
 /* Whether a switch is given and on; whether the value is one of the words. */
 bool orth_import_is_true(const orth_import_pair *p);
 bool orth_import_is_word(const orth_import_pair *p, const char *const *words, int num);
+/* Whether its key is one of a section. */
+bool orth_import_is_in(const orth_import_pair *p, const char *section);
 /* Whether a pair is "key=value" of theirs. */
 bool orth_import_has(const orth_importer *x, const char *pair);
 /* The first pair that sets this key, or NULL; and whether there is one. */

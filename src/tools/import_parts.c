@@ -43,12 +43,11 @@ static orth_status check_switch(orth_importer *x, orth_import_part part)
 /* A section of DeepSpeed's with other keys, but without the one that switches it on. */
 static orth_status say_off(orth_importer *x, const char *section)
 {
-    const size_t n = strlen(section);
     const char *enabled = orth_arena_printf(x->ctx, &x->arena, "%s.enabled", section), *place = orth_import_place(x, section);
     if (!enabled || !place)
         return ORTH_ERR_NOMEM;
     for (const orth_import_pair *p = x->first; p && !orth_import_is_given(x, enabled); p = p->next)
-        if (strncmp(p->path, section, n) == 0 && p->path[n] == '.') {
+        if (orth_import_is_in(p, section)) {
             orth_import_unused(x, place, "without its key enabled it is off");
             return ORTH_OK;
         }
@@ -135,6 +134,7 @@ static orth_status set_offload(orth_importer *x)
 {
     static const char *const keys[] = {"memory.offload_optimizer", "memory.offload_params", "memory.offload_gradients"};
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_offload_all);
+    ORTH_TRY(check_switch(x, ORTH_PART_offload_all));
     for (int i = 0; orth_import_is_true(p) && i < ORTH_COUNT(keys); i++)
         ORTH_TRY(orth_import_set(x, p->place, keys[i], "host"));
     return ORTH_OK;
