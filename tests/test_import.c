@@ -138,6 +138,11 @@ TEST(arguments_of_megatron_that_cannot_be_are_refused_with_key_and_rule)
         const char *words, *message;
     } bad[] = {
         {"--bf16 --fp16", "--megatron: bf16 and fp16 are both true"},
+        {"--train-samples 800 --train-iters 100", "--megatron: train_samples and train_iters are both given: Megatron-LM takes one of the two"},
+        {"--train-samples 800 --lr-decay-iters 100", "train_samples and lr_decay_iters are both given"},
+        {"--lr-decay-samples 800 --train-iters 100", "train_iters and lr_decay_samples are both given"},
+        {"--num-layers-per-virtual-pipeline-stage 2 --num-virtual-stages-per-pipeline-rank 2",
+         "num_layers_per_virtual_pipeline_stage and num_virtual_stages_per_pipeline_rank are both given"},
         {"--num-experts 8", "--megatron: num_experts=8: a mixture of experts"},
         {"--num-layers 12 --swiglu", "a block with SwiGLU, LayerNorm and positions 'learned_absolute'"},
         {"--num-layers twelve", "--megatron: num_layers: model.layers=twelve: must be a whole number"},

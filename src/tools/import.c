@@ -56,6 +56,14 @@ static const struct {
 #include "config/imports.def"
 };
 
+static const struct {
+    orth_tool tool;
+    const char *path, *other;
+} exclusions[] = {
+#define EXCLUDES(tool, path, other) {ORTH_TOOL_##tool, path, other},
+#include "config/imports.def"
+};
+
 const char *orth_tool_id(orth_tool tool)
 {
     return tools[tool].id;
@@ -367,6 +375,17 @@ static orth_status drop_sections(orth_importer *x)
     return ORTH_OK;
 }
 
+static orth_status check_exclusions(orth_importer *x)
+{
+    for (int i = 0; i < ORTH_COUNT(exclusions); i++) {
+        const char *path = exclusions[i].path, *other = exclusions[i].other;
+        const orth_import_pair *p = exclusions[i].tool == x->tool ? find_path(x, path, strlen(path)) : NULL;
+        if (p && orth_import_is_given(x, other))
+            return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and %s are both given: %s takes one of the two", p->place, other, tools[x->tool].name);
+    }
+    return ORTH_OK;
+}
+
 /* Whether their default decides: nothing gave the key, here or there, and of a model only where the configuration has one. */
 static bool default_counts(const orth_importer *x, const orth_import_row *row, const char *where)
 {
@@ -409,6 +428,7 @@ static orth_status import(orth_importer *x, const char *source)
 {
     ORTH_TRY(read_source(x, source));
     ORTH_TRY(drop_sections(x));
+    ORTH_TRY(check_exclusions(x));
     ORTH_TRY(add_defaults(x));
     for (const orth_import_pair *p = x->first; p; p = p->next)
         ORTH_TRY(apply(x, p));
