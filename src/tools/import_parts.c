@@ -502,15 +502,25 @@ static orth_status set_cp_kind(orth_importer *x)
     return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are p2p, all_gather and a2a", p->place, ORTH_SHOWN(p->value));
 }
 
-/* With another granularity their programs pass over it. */
+/* With another granularity, or none, their programs pass over a method and a number of layers; but Megatron-LM refuses a method with the
+ * selective one. */
 static orth_status set_recompute_layers(orth_importer *x)
 {
-    const orth_import_pair *p = orth_import_find(x, ORTH_PART_recompute_layers);
-    if (!p)
-        return ORTH_OK;
-    if (x->cfg->memory_recompute == ORTH_memory_recompute_full)
-        return orth_import_set(x, p->place, "memory.recompute_layers", p->value);
-    orth_import_unused(x, p->place, "it is of full recomputation");
+    static const struct {
+        orth_import_part part;
+        const char *key;
+    } parts[] = {{ORTH_PART_recompute_method, "memory.recompute_method"}, {ORTH_PART_recompute_layers, "memory.recompute_layers"}};
+    const bool selective = x->cfg->memory_recompute == ORTH_memory_recompute_selective;
+    for (int i = 0; i < ORTH_COUNT(parts); i++) {
+        const orth_import_pair *p = orth_import_find(x, parts[i].part);
+        if (p && x->cfg->memory_recompute == ORTH_memory_recompute_full)
+            ORTH_TRY(orth_import_set(x, p->place, parts[i].key, p->value));
+        else if (p && selective && parts[i].part == ORTH_PART_recompute_method && x->tool == ORTH_TOOL_megatron)
+            return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: Megatron-LM has no method of selective recomputation: give --recompute-granularity full, or no method",
+                             p->place, ORTH_SHOWN(p->value));
+        else if (p)
+            orth_import_unused(x, p->place, "it is of full recomputation");
+    }
     return ORTH_OK;
 }
 
