@@ -509,6 +509,56 @@ TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_coun
     test_ctx_free(ctx);
 }
 
+/* A shell takes these words out of a command, or puts others in their place, before the program sees them. */
+TEST(words_of_the_shell_behind_a_key_are_not_its_value)
+{
+#define OVERLAP "python p.py --overlap-grad-reduce "
+#define IS_ON "overlap_grad_reduce is comm.overlap=true\n"
+    static const struct {
+        const char *text, *line, *other; /* both are said */
+    } cases[] = {
+        {OVERLAP "2>&1 | tee log.txt\n", IS_ON, ""},
+        {OVERLAP "> log.txt --seed 7 2> errors.txt\n", IS_ON, "seed is train.seed=7\n"},
+        {OVERLAP "&>>log.txt &\nSEED=7\npython --seed $SEED", IS_ON, "seed is train.seed=7\n"},
+        {OVERLAP "&& echo done\n", IS_ON, ""},
+        {OVERLAP "; python --seed 7;\n", IS_ON, "seed is train.seed=7\n"},
+        {OVERLAP "# --seed 8\n  --lr 1e-4 # a comment; it's one | 2\n", IS_ON, "lr is optimizer.lr=1e-4\n"},
+        {"python --seed 7|tee log.txt\n", "seed is train.seed=7\n", ""},
+        {"python --lr 1e-4>log.txt\n", "lr is optimizer.lr=1e-4\n", ""},
+        {"python --seed 7 >log.txt <in.txt\n", "seed is train.seed=7\n", ""},
+        {"python --tokenizer-model <path> --seed 7\n", "seed is train.seed=7\n", ""},
+        {"python --tokenizer-model 'a|b>c' --seed 7\n", "seed is train.seed=7\n", "tokenizer_model is not used"},
+        {"DATA_ARGS=(\n --seed 7 # of ours (a test)\n --lr 1e-4\n)\n" OVERLAP "${DATA_ARGS[@]}\n", IS_ON, "lr is optimizer.lr=1e-4\n"},
+        {"DATA_ARGS=(--seed 7)\n" OVERLAP "\"${DATA_ARGS[@]}\" --lr 1e-4", IS_ON, "seed is train.seed=7\n"},
+        {"DATA_ARGS=\"\n --seed 7\n\"\n" OVERLAP "$DATA_ARGS\n", IS_ON, "seed is train.seed=7\n"},
+        {"SEED_ARG=--seed\n" OVERLAP "$SEED_ARG 7\n", IS_ON, "seed is train.seed=7\n"},
+        {"NONE=\n" OVERLAP "$NONE\n", IS_ON, ""},
+        {"SEEDS=(7)\npython --seed ${SEEDS[@]}\n", "seed is train.seed=7\n", ""},
+        {OVERLAP "$DATA_ARGS\n", IS_ON, ":1: $DATA_ARGS is not used: it is not set here, and arguments in it are not read"},
+        {OVERLAP "\"$@\"\n", IS_ON, ":1: $@ is not used: it is not set here"},
+        {"python --bf16 ${MODEL_ARGS[@]}\n", "bf16 is precision.compute=bf16\n", ":1: ${MODEL_ARGS[@]} is not used"},
+        {"MORE=$@\npython --seed 7 $MORE\n", "seed is train.seed=7\n", ":2: $MORE is not used: it is not set here"},
+        {"python --global-batch-size ${GBS:-128}\n", "global_batch_size is train.global_batch=128\n", ""},
+        {"python --global-batch-size=\"${GBS:-${BATCH-64}}\"\n", "global_batch_size is train.global_batch=64\n", ""},
+        {"GBS=${GBS:-128}\npython --global-batch-size $GBS\n", "global_batch_size is train.global_batch=128\n", ""},
+        {"GBS=256\npython --global-batch-size ${GBS:-128}\n", "global_batch_size is train.global_batch=256\n", ""},
+        {"MODE=${1:-a}; N=$(nvidia-smi -L | wc -l)\npython --nproc_per_node $N --seed 7\n", "seed is train.seed=7\n", ""},
+        {"export A=1 GBS=256; python --global-batch-size $GBS --seed 7", "global_batch_size is train.global_batch=256\n", "seed is train.seed=7\n"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, ORTH_TOOL_megatron, cases[i].text, "", &lines);
+        if (!strstr(lines.text, cases[i].line) || !strstr(lines.text, cases[i].other))
+            fail_msg("%s: wanted '%s' and '%s' in\n%s", cases[i].text, cases[i].line, cases[i].other, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    file_fails(ctx, ORTH_TOOL_megatron, "python --global-batch-size ${GBS}\n", "global_batch_size: train.global_batch=${GBS}: must be a whole number");
+    file_fails(ctx, ORTH_TOOL_megatron, "GBS=$1\npython --global-batch-size ${GBS:-8}\n", "train.global_batch=${GBS:-8}: must be a whole number");
+    test_ctx_free(ctx);
+}
+
 /* Accelerate's launcher looks at the section of the kind of run that distributed_type names; a questionnaire leaves others behind. */
 TEST(a_section_of_accelerate_counts_for_its_own_kind_of_run)
 {
@@ -849,6 +899,7 @@ int main(void)
         cmocka_unit_test(partitioned_activations_of_deepspeed_count_where_there_are_some_to_partition),
         cmocka_unit_test(copies_of_checkpoints_on_the_host_count_where_there_are_checkpoints),
         cmocka_unit_test(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_count),
+        cmocka_unit_test(words_of_the_shell_behind_a_key_are_not_its_value),
         cmocka_unit_test(a_section_of_accelerate_counts_for_its_own_kind_of_run),
         cmocka_unit_test(a_number_of_recomputed_layers_counts_with_full_recomputation),
         cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),

@@ -115,7 +115,7 @@ static bool fits_value(const orth_import_row *row, const char *value)
     return has_any_case(row->tool, row->path) ? strcasecmp(row->value, value) == 0 : fits(row->value, value);
 }
 
-static const orth_import_row *find_row(orth_tool tool, const char *path, const char *value)
+const orth_import_row *orth_import_row_of(orth_tool tool, const char *path, const char *value)
 {
     for (int i = 0; i < ORTH_COUNT(rows); i++)
         if (rows[i].tool == tool && fits(rows[i].path, path) && fits_value(&rows[i], value))
@@ -153,7 +153,7 @@ static const char *plain(const char *value)
 /* Whether a row is about this value of the key, not about any. */
 static bool is_named(orth_tool tool, const char *path, const char *value)
 {
-    const orth_import_row *row = find_row(tool, path, value);
+    const orth_import_row *row = orth_import_row_of(tool, path, value);
     return row && row->value && strcmp(row->value, value) == 0;
 }
 
@@ -171,7 +171,7 @@ orth_status orth_import_add(orth_importer *x, const char *where, const char *pat
                             .place = orth_arena_printf(x->ctx, &x->arena, "%s: %s", where, path)};
     if (!p->path || !p->value || !p->place)
         return ORTH_ERR_NOMEM;
-    p->row = find_row(x->tool, p->path, p->value);
+    p->row = orth_import_row_of(x->tool, p->path, p->value);
     *(x->last ? &x->last->next : &x->first) = p;
     x->last = p;
     return ORTH_OK;
@@ -405,7 +405,7 @@ static orth_status add_defaults(orth_importer *x)
     if (!where)
         return ORTH_ERR_NOMEM;
     for (int i = 0; i < ORTH_COUNT(absent); i++) {
-        const orth_import_row *row = absent[i].tool == x->tool ? find_row(x->tool, absent[i].path, absent[i].value) : NULL;
+        const orth_import_row *row = absent[i].tool == x->tool ? orth_import_row_of(x->tool, absent[i].path, absent[i].value) : NULL;
         if (row && default_counts(x, row, absent[i].where))
             ORTH_TRY(orth_import_add(x, where, absent[i].path, absent[i].value));
     }
