@@ -138,6 +138,12 @@ TEST(arguments_of_megatron_that_cannot_be_are_refused_with_key_and_rule)
         const char *words, *message;
     } bad[] = {
         {"--bf16 --fp16", "--megatron: bf16 and fp16 are both true"},
+        {"--train-samples 800 --train-iters 100", "--megatron: train_samples and train_iters are both given: Megatron-LM takes one of the two"},
+        {"--train-samples 800 --lr-decay-iters 100", "train_samples and lr_decay_iters are both given"},
+        {"--lr-decay-samples 800 --train-iters 100", "train_iters and lr_decay_samples are both given"},
+        {"--num-layers-per-virtual-pipeline-stage 2 --num-virtual-stages-per-pipeline-rank 2",
+         "num_layers_per_virtual_pipeline_stage and num_virtual_stages_per_pipeline_rank are both given"},
+        {"--recompute-activations --recompute-method block", "recompute_method=block: Megatron-LM has no method of selective recomputation"},
         {"--num-experts 8", "--megatron: num_experts=8: a mixture of experts"},
         {"--num-layers 12 --swiglu", "a block with SwiGLU, LayerNorm and positions 'learned_absolute'"},
         {"--num-layers twelve", "--megatron: num_layers: model.layers=twelve: must be a whole number"},
@@ -197,6 +203,19 @@ TEST(a_deepspeed_configuration_that_contradicts_itself_is_refused)
         {"{\"zero_optimization\": {\"stage\": 7}}", "zero_optimization.stage: parallel.zero=7: must be one of"},
         {"{\"zero_optimization\": {\"reduce_bucket_size\": -1}}", "reduce_bucket_size=-1: must be a number of elements"},
         {"{\"train_batch_size\": [1]}", "train.global_batch"},
+        {"{\"train_batch_size\": {\"a\": 1}}", "-import: train_batch_size: must be a value, not a section"},
+        {"{\"zero_optimization\": {\"stage\": null}}", "-import: zero_optimization.stage=null: there are 0, 1, 2 and 3"},
+        {"{\"zero_optimization\": 3}", "-import: zero_optimization=3: it is a section: {stage: 3}"},
+        {"{\"zero_optimization\": \"3\"}", "-import: zero_optimization=3: it is a section: {stage: 3}"},
+        {"{\"zero_optimization\": null}", "-import: zero_optimization=null: it is a section: {stage: 3}"},
+        {"{\"zero_optimization\": [3]}", "-import: zero_optimization=[3]: it is a section: {stage: 3}"},
+        {"{\"bf16\": {\"enabled\": \"yes\"}}", "-import: bf16.enabled=yes: must be true or false"},
+        {"{\"bf16\": {\"enabled\": null}}", "-import: bf16.enabled=null: must be true or false"},
+        {"{\"fp16\": {\"enabled\": [true]}}", "-import: fp16.enabled=[true]: must be true or false"},
+        {"{\"fp16\": {\"enabled\": {}}}", "-import: fp16.enabled: must be a value, not a section"},
+        {"{\"fp16\": {\"enabled\": 2}}", "-import: fp16.enabled=2: must be true or false"},
+        {"{\"bfloat16\": {\"enabled\": \"on\"}}", "-import: bfloat16.enabled=on: must be true or false"},
+        {"{\"bfloat16\": true}", "it is a section: {enabled: true}"},
     };
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(bad); i++)
@@ -211,6 +230,14 @@ static void import_text(orth_ctx *ctx, orth_config *c, orth_tool tool, const cha
     CHECK_OK(ctx, orth_file_write(ctx, path, text, strlen(text)));
     open_import(ctx, c, tool, path);
     unlink(path);
+}
+
+static int count_lines(const char *lines, const char *words)
+{
+    int n = 0;
+    for (const char *at = strstr(lines, words); at; at = strstr(at + 1, words))
+        n++;
+    return n;
 }
 
 /* Reads a text beside keys of the command line; `lines`, if not NULL, becomes what the importer said. */
@@ -366,9 +393,10 @@ TEST(copies_of_checkpoints_on_the_host_count_where_there_are_checkpoints)
 /* A model or layout that is not here is refused, its off value is not; old names of settings count; of an unknown key nothing is claimed. */
 TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_count)
 {
-#define MODEL                                                                                                                                    \
-    "--num-layers 10 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --vocab-size 500 --swiglu "            \
-    "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear --micro-batch-size 1 "
+#define NO_VOCAB                                                                                                                                 \
+    "--num-layers 10 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --swiglu --normalization RMSNorm "     \
+    "--position-embedding-type rope --disable-bias-linear --micro-batch-size 1 "
+#define MODEL NO_VOCAB "--vocab-size 500 "
     static const struct {
         orth_tool tool;
         const char *text, *line; /* NULL: refused with */
@@ -381,6 +409,13 @@ TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_coun
         {ORTH_TOOL_megatron, MODEL "--use-rope-scaling", "use_rope_scaling is model.rope_factor=8", NULL},
         {ORTH_TOOL_megatron, MODEL "--use-rope-scaling --rope-scaling-factor 32", "rope_scaling_factor is model.rope_factor=32", NULL},
         {ORTH_TOOL_megatron, MODEL "--use-rope-scaling", "use_rope_scaling is model.rope_original_seq=8192", NULL},
+        {ORTH_TOOL_megatron, MODEL "--group-query-attention", "num_query_groups by default is model.kv_heads=1", NULL},
+        {ORTH_TOOL_megatron, MODEL "--group-query-attention --num-query-groups 2", "num_query_groups is model.kv_heads=2", NULL},
+        {ORTH_TOOL_megatron, NO_VOCAB "--tokenizer-type HuggingFaceTokenizer --tokenizer-model meta-llama/Llama-3.1-8B",
+         "the size of the vocabulary is missing: 4096 tokens are assumed; give model.vocab", NULL},
+        {ORTH_TOOL_megatron, NO_VOCAB "--tokenizer-type HuggingFaceTokenizer --padded-vocab-size 128257", "padded_vocab_size is model.vocab=128257\n", NULL},
+        {ORTH_TOOL_megatron, MODEL "--padded-vocab-size 513", "vocab_size is not used: padded_vocab_size is given", NULL},
+        {ORTH_TOOL_megatron, MODEL "--padded-vocab-size many", NULL, "padded_vocab_size: model.vocab=many: must be a whole number"},
         {ORTH_TOOL_megatron, "--rotary-seq-len-interpolation-factor 4", "is not used: positions are not interpolated here", NULL},
         {ORTH_TOOL_nemo, "model:\n  seq_len_interpolation_factor: 4\n", "is not used: positions are not interpolated here", NULL},
         {ORTH_TOOL_megatron, "--window-size 1024,0", NULL, "attention within a window"},
@@ -422,6 +457,13 @@ TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_coun
         {ORTH_TOOL_deepspeed, "{\"zero_optimization\": true}", "zero_optimization is parallel.zero=1", NULL},
         {ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 2, \"cpu_offload\": true}}", "cpu_offload is memory.offload_optimizer=host", NULL},
         {ORTH_TOOL_deepspeed, "{\"bfloat16\": {\"enabled\": true}}", "bfloat16.enabled is precision.compute=bf16", NULL},
+        {ORTH_TOOL_deepspeed, "{\"bf16\": {}}", "bf16 is not used: without its key enabled it is off", NULL},
+        {ORTH_TOOL_deepspeed, "{\"fp16\": {\"loss_scale_window\": 100}}", "fp16 is not used: without its key enabled it is off", NULL},
+        {ORTH_TOOL_deepspeed, "{\"bf16\": {\"enabled\": \"auto\"}}", "bf16.enabled is not used: it is auto", NULL},
+        {ORTH_TOOL_deepspeed, "{\"zero_optimization\": {}}", "zero_optimization is not used: without its key stage nothing is sharded", NULL},
+        {ORTH_TOOL_deepspeed, "{\"optimizer\": {\"type\": \"adamw\"}}", "optimizer.type is optimizer.name=adamw", NULL},
+        {ORTH_TOOL_deepspeed, "{\"optimizer\": {\"type\": \"ADAM\"}}", "optimizer.type is optimizer.name=adamw", NULL},
+        {ORTH_TOOL_deepspeed, "{\"optimizer\": {\"type\": \"sgd\"}}", "optimizer.type is optimizer.name=sgd", NULL},
         {ORTH_TOOL_deepspeed, "{\"bf16\": true}", NULL, "it is a section: {enabled: true}"},
         {ORTH_TOOL_deepspeed, "{\"sequence_parallel_size\": 2}", NULL, "give parallel.cp with parallel.cp_kind=all_to_all"},
         {ORTH_TOOL_accelerate, "distributed_type: FSDP\nfsdp_config: {fsdp_reshard_after_forward: NO_SHARD}\n", "is parallel.zero=0", NULL},
@@ -430,6 +472,16 @@ TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_coun
         {ORTH_TOOL_accelerate, "parallelism_config: {parallelism_config_tp_size: 1}\n", "is not used: one is none", NULL},
         {ORTH_TOOL_accelerate, "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, offload_param_device: cpu, offload_optimizer_device: cpu}\n",
          "deepspeed_config.offload_param_device is memory.offload_params=host", NULL},
+        {ORTH_TOOL_accelerate, "distributed_type: MULTI_GPU\ndeepspeed_config: {zero_stage: 3}\n",
+         "deepspeed_config is not used: distributed_type=MULTI_GPU, and Accelerate reads this section with distributed_type=DEEPSPEED only", NULL},
+        {ORTH_TOOL_accelerate, "distributed_type: FSDP\nmegatron_lm_config: {megatron_lm_tp_degree: 2}\n",
+         "megatron_lm_config is not used: distributed_type=FSDP, and", NULL},
+        {ORTH_TOOL_accelerate, "distributed_type: MEGATRON_LM\nmegatron_lm_config: {megatron_lm_tp_degree: 2}\n",
+         "megatron_lm_tp_degree is not used: give the arguments of Megatron-LM themselves", NULL},
+        {ORTH_TOOL_accelerate, "distributed_type: FSDP\nfsdp_config: {fsdp_activation_checkpointing: maybe}\n", NULL,
+         "fsdp_config.fsdp_activation_checkpointing=maybe: must be true or false"},
+        {ORTH_TOOL_accelerate, "distributed_type: FSDP\nfsdp_config: {fsdp_offload_params: maybe}\n", NULL,
+         "fsdp_config.fsdp_offload_params=maybe: must be true or false"},
         {ORTH_TOOL_accelerate, "fsdp_config: {fsdp_forward_prefetch: true}\n", "fsdp_forward_prefetch is not used: comm.prefetch says how many blocks", NULL},
         {ORTH_TOOL_accelerate, "fsdp_config: {fsdp_use_orig_params: true}\n", "fsdp_use_orig_params is not used: weights keep their names and shapes", NULL},
         {ORTH_TOOL_accelerate, "compute_environment: LOCAL_MACHINE\n", "compute_environment is not used: no number depends on where", NULL},
@@ -457,6 +509,82 @@ TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_coun
     test_ctx_free(ctx);
 }
 
+/* A shell takes these words out of a command, or puts others in their place, before the program sees them. */
+TEST(words_of_the_shell_behind_a_key_are_not_its_value)
+{
+#define OVERLAP "python p.py --overlap-grad-reduce "
+#define IS_ON "overlap_grad_reduce is comm.overlap=true\n"
+    static const struct {
+        const char *text, *line, *other; /* both are said */
+    } cases[] = {
+        {OVERLAP "2>&1 | tee log.txt\n", IS_ON, ""},
+        {OVERLAP "> log.txt --seed 7 2> errors.txt\n", IS_ON, "seed is train.seed=7\n"},
+        {OVERLAP "&>>log.txt &\nSEED=7\npython --seed $SEED", IS_ON, "seed is train.seed=7\n"},
+        {OVERLAP "&& echo done\n", IS_ON, ""},
+        {OVERLAP "; python --seed 7;\n", IS_ON, "seed is train.seed=7\n"},
+        {OVERLAP "# --seed 8\n  --lr 1e-4 # a comment; it's one | 2\n", IS_ON, "lr is optimizer.lr=1e-4\n"},
+        {"python --seed 7|tee log.txt\n", "seed is train.seed=7\n", ""},
+        {"python --lr 1e-4>log.txt\n", "lr is optimizer.lr=1e-4\n", ""},
+        {"python --seed 7 >log.txt <in.txt\n", "seed is train.seed=7\n", ""},
+        {"python --tokenizer-model <path> --seed 7\n", "seed is train.seed=7\n", ""},
+        {"python --tokenizer-model 'a|b>c' --seed 7\n", "seed is train.seed=7\n", "tokenizer_model is not used"},
+        {"DATA_ARGS=(\n --seed 7 # of ours (a test)\n --lr 1e-4\n)\n" OVERLAP "${DATA_ARGS[@]}\n", IS_ON, "lr is optimizer.lr=1e-4\n"},
+        {"DATA_ARGS=(--seed 7)\n" OVERLAP "\"${DATA_ARGS[@]}\" --lr 1e-4", IS_ON, "seed is train.seed=7\n"},
+        {"DATA_ARGS=\"\n --seed 7\n\"\n" OVERLAP "$DATA_ARGS\n", IS_ON, "seed is train.seed=7\n"},
+        {"SEED_ARG=--seed\n" OVERLAP "$SEED_ARG 7\n", IS_ON, "seed is train.seed=7\n"},
+        {"NONE=\n" OVERLAP "$NONE\n", IS_ON, ""},
+        {"SEEDS=(7)\npython --seed ${SEEDS[@]}\n", "seed is train.seed=7\n", ""},
+        {OVERLAP "$DATA_ARGS\n", IS_ON, ":1: $DATA_ARGS is not used: it is not set here, and arguments in it are not read"},
+        {OVERLAP "\"$@\"\n", IS_ON, ":1: $@ is not used: it is not set here"},
+        {"python --bf16 ${MODEL_ARGS[@]}\n", "bf16 is precision.compute=bf16\n", ":1: ${MODEL_ARGS[@]} is not used"},
+        {"MORE=$@\npython --seed 7 $MORE\n", "seed is train.seed=7\n", ":2: $MORE is not used: it is not set here"},
+        {"python --global-batch-size ${GBS:-128}\n", "global_batch_size is train.global_batch=128\n", ""},
+        {"python --global-batch-size=\"${GBS:-${BATCH-64}}\"\n", "global_batch_size is train.global_batch=64\n", ""},
+        {"GBS=${GBS:-128}\npython --global-batch-size $GBS\n", "global_batch_size is train.global_batch=128\n", ""},
+        {"GBS=256\npython --global-batch-size ${GBS:-128}\n", "global_batch_size is train.global_batch=256\n", ""},
+        {"MODE=${1:-a}; N=$(nvidia-smi -L | wc -l)\npython --nproc_per_node $N --seed 7\n", "seed is train.seed=7\n", ""},
+        {"export A=1 GBS=256; python --global-batch-size $GBS --seed 7", "global_batch_size is train.global_batch=256\n", "seed is train.seed=7\n"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, ORTH_TOOL_megatron, cases[i].text, "", &lines);
+        if (!strstr(lines.text, cases[i].line) || !strstr(lines.text, cases[i].other))
+            fail_msg("%s: wanted '%s' and '%s' in\n%s", cases[i].text, cases[i].line, cases[i].other, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    file_fails(ctx, ORTH_TOOL_megatron, "python --global-batch-size ${GBS}\n", "global_batch_size: train.global_batch=${GBS}: must be a whole number");
+    file_fails(ctx, ORTH_TOOL_megatron, "GBS=$1\npython --global-batch-size ${GBS:-8}\n", "train.global_batch=${GBS:-8}: must be a whole number");
+    test_ctx_free(ctx);
+}
+
+/* Accelerate's launcher looks at the section of the kind of run that distributed_type names; a questionnaire leaves others behind. */
+TEST(a_section_of_accelerate_counts_for_its_own_kind_of_run)
+{
+    static const char *const places[] = {"distributed_type: %s\nnum_processes: 4\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD, fsdp_offload_params: true}\n",
+                                         "num_processes: 4\nfsdp_config: {fsdp_offload_params: true, fsdp_sharding_strategy: FULL_SHARD}\ndistributed_type: %s\n"};
+    static const struct {
+        const char *type;
+        int zero;
+    } kinds[] = {{"FSDP", 3}, {"MULTI_GPU", 0}, {"DEEPSPEED", 0}, {"'NO'", 0}};
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(places); i++)
+        for (int k = 0; k < ORTH_COUNT(kinds); k++) {
+            orth_config c;
+            said lines;
+            char text[256];
+            snprintf(text, sizeof text, places[i], kinds[k].type);
+            import_beside(ctx, &c, ORTH_TOOL_accelerate, text, "", &lines);
+            const bool leaves = c.memory_offload_params == ORTH_memory_offload_params_host, fsdp = kinds[k].zero == 3;
+            const bool once = count_lines(lines.text, "fsdp_config is not used: distributed_type=") == 1;
+            if ((int)c.parallel_zero != kinds[k].zero || c.parallel_dp != 4 || leaves != fsdp || once == fsdp)
+                fail_msg("%s: zero=%d, and\n%s", text, (int)c.parallel_zero, lines.text);
+            orth_config_release(ctx, &c);
+        }
+    test_ctx_free(ctx);
+}
+
 TEST(a_number_of_recomputed_layers_counts_with_full_recomputation)
 {
     static const struct {
@@ -467,6 +595,13 @@ TEST(a_number_of_recomputed_layers_counts_with_full_recomputation)
     } cases[] = {
         {ORTH_TOOL_nemo, "model: {activations_checkpoint_granularity: selective, activations_checkpoint_num_layers: 0}", 1, "is not used: it is of full"},
         {ORTH_TOOL_nemo, "model: {activations_checkpoint_granularity: full, activations_checkpoint_num_layers: 2}", 2, "is memory.recompute_layers=2"},
+        {ORTH_TOOL_nemo, "model: {activations_checkpoint_granularity: null, activations_checkpoint_method: block, activations_checkpoint_num_layers: 2}", 1,
+         "activations_checkpoint_method is not used: it is of full recomputation\n"},
+        {ORTH_TOOL_nemo, "model: {activations_checkpoint_granularity: selective, activations_checkpoint_method: uniform, activations_checkpoint_num_layers: 2}", 1,
+         "activations_checkpoint_num_layers is not used: it is of full recomputation\n"},
+        {ORTH_TOOL_nemo, "model: {activations_checkpoint_granularity: full, activations_checkpoint_method: block, activations_checkpoint_num_layers: 2}", 2,
+         "activations_checkpoint_method is memory.recompute_method=block"},
+        {ORTH_TOOL_megatron, "--recompute-method block --recompute-num-layers 3", 1, "recompute_method is not used: it is of full"},
         {ORTH_TOOL_megatron, "--recompute-granularity selective --recompute-num-layers 3", 1, "recompute_num_layers is not used: it is of full"},
         {ORTH_TOOL_megatron, "--recompute-granularity full --recompute-num-layers 3", 3, "is memory.recompute_layers=3"},
         {ORTH_TOOL_megatron, "--optimizer-cpu-offload --optimizer-offload-fraction 0.5", 1, "optimizer_offload_fraction is memory.offload_ratio=0.5"},
@@ -764,6 +899,8 @@ int main(void)
         cmocka_unit_test(partitioned_activations_of_deepspeed_count_where_there_are_some_to_partition),
         cmocka_unit_test(copies_of_checkpoints_on_the_host_count_where_there_are_checkpoints),
         cmocka_unit_test(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_count),
+        cmocka_unit_test(words_of_the_shell_behind_a_key_are_not_its_value),
+        cmocka_unit_test(a_section_of_accelerate_counts_for_its_own_kind_of_run),
         cmocka_unit_test(a_number_of_recomputed_layers_counts_with_full_recomputation),
         cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),
         cmocka_unit_test(what_a_configuration_leaves_out_of_the_reduction_is_what_the_other_program_does),

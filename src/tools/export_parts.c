@@ -162,6 +162,13 @@ static const char *of_zero_3(orth_exporter *x, orth_import_part part)
     }
 }
 
+static const char *recompute_method(const orth_config *c)
+{
+    if (c->memory_recompute != ORTH_memory_recompute_full)
+        return NULL;
+    return orth_option_choice(ORTH_OPT_memory_recompute_method, (int)c->memory_recompute_method);
+}
+
 static const char *of_layout(orth_exporter *x, orth_import_part part)
 {
     const orth_config *c = x->cfg;
@@ -189,6 +196,7 @@ static const char *of_layout(orth_exporter *x, orth_import_part part)
     case ORTH_PART_last_stage: return orth_export_end(x, false);
     case ORTH_PART_layers_of_chunk: return chunks ? layers_of_chunk(x) : NULL;
     case ORTH_PART_sharding: return c->parallel_zero > ORTH_parallel_zero_1 ? orth_import_sharding[c->parallel_zero] : NULL; /* else another word */
+    case ORTH_PART_recompute_method: return recompute_method(c);
     case ORTH_PART_recompute_layers: return c->memory_recompute == ORTH_memory_recompute_full ? int_text(x, c->memory_recompute_layers) : NULL;
     case ORTH_PART_host_checkpoints: return checkpoints_on_host(c);
     case ORTH_PART_split_inputs: return yes_if(c->memory_recompute_split);
@@ -301,8 +309,6 @@ static orth_status extras_of_megatron(orth_exporter *x)
 {
     const orth_config *c = x->cfg;
     const bool aware = c->precision_moments == ORTH_precision_moments_bf16 || c->memory_offload_optimizer == ORTH_memory_offload_optimizer_host;
-    if (c->memory_recompute == ORTH_memory_recompute_full)
-        ORTH_TRY(orth_export_add(x, "recompute_method", c->memory_recompute_method == ORTH_memory_recompute_method_block ? "block" : "uniform"));
     if (aware)
         ORTH_TRY(orth_export_add(x, "use_precision_aware_optimizer", "true"));
     if (c->precision_moments == ORTH_precision_moments_bf16)

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/files.h"
 
@@ -36,6 +37,30 @@ static const struct {
     const char *path, *value, *where;
 } absent[] = {
 #define ABSENT(tool, path, value, where) {ORTH_TOOL_##tool, path, value, where},
+#include "config/imports.def"
+};
+
+static const struct {
+    orth_tool tool;
+    const char *path;
+} any_case[] = {
+#define ANY_CASE(tool, path) {ORTH_TOOL_##tool, path},
+#include "config/imports.def"
+};
+
+static const struct {
+    orth_tool tool;
+    const char *path, *where;
+} sections[] = {
+#define SECTION(tool, path, where) {ORTH_TOOL_##tool, path, where},
+#include "config/imports.def"
+};
+
+static const struct {
+    orth_tool tool;
+    const char *path, *other;
+} exclusions[] = {
+#define EXCLUDES(tool, path, other) {ORTH_TOOL_##tool, path, other},
 #include "config/imports.def"
 };
 
@@ -75,27 +100,68 @@ static bool fits(const char *pattern, const char *text)
     return n > 0 && pattern[n - 1] == '*' ? strncmp(pattern, text, n - 1) == 0 : strcmp(pattern, text) == 0;
 }
 
-static const orth_import_row *find_row(orth_tool tool, const char *path, const char *value)
+static bool has_any_case(orth_tool tool, const char *path)
+{
+    for (int i = 0; i < ORTH_COUNT(any_case); i++)
+        if (any_case[i].tool == tool && strcmp(any_case[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+static bool fits_value(const orth_import_row *row, const char *value)
+{
+    if (!row->value || !*row->value)
+        return true;
+    return has_any_case(row->tool, row->path) ? strcasecmp(row->value, value) == 0 : fits(row->value, value);
+}
+
+const orth_import_row *orth_import_row_of(orth_tool tool, const char *path, const char *value)
 {
     for (int i = 0; i < ORTH_COUNT(rows); i++)
-        if (rows[i].tool == tool && fits(rows[i].path, path) && (!rows[i].value || !*rows[i].value || fits(rows[i].value, value)))
+        if (rows[i].tool == tool && fits(rows[i].path, path) && fits_value(&rows[i], value))
             return &rows[i];
     return NULL;
 }
 
-/* Programs in Python write True, False and None. */
+bool orth_import_is_section(orth_tool tool, const char *path)
+{
+    const size_t n = strlen(path);
+    for (int i = 0; i < ORTH_COUNT(rows); i++)
+        if (rows[i].tool == tool && strncmp(rows[i].path, path, n) == 0 && rows[i].path[n] == '.')
+            return true;
+    return false;
+}
+
+bool orth_import_is_key(orth_tool tool, const char *path)
+{
+    for (int i = 0; i < ORTH_COUNT(rows); i++)
+        if (rows[i].tool == tool && strcmp(rows[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+/* Programs in Python write True, False and None; YAML has a short word for the last. */
 static const char *plain(const char *value)
 {
-    if (strcmp(value, "True") == 0)
-        return "true";
-    return strcmp(value, "False") == 0 ? "false" : value;
+    static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}, {"~", "null"}};
+    for (int i = 0; i < ORTH_COUNT(words); i++)
+        if (strcmp(value, words[i][0]) == 0)
+            return words[i][1];
+    return value;
+}
+
+/* Whether a row is about this value of the key, not about any. */
+static bool is_named(orth_tool tool, const char *path, const char *value)
+{
+    const orth_import_row *row = orth_import_row_of(tool, path, value);
+    return row && row->value && strcmp(row->value, value) == 0;
 }
 
 orth_status orth_import_add(orth_importer *x, const char *where, const char *path, const char *value)
 {
-    static const char *const none[] = {"", "null", "None", "~"};
+    static const char *const none[] = {"", "null", "None", "~", "{}"};
     for (int i = 0; i < ORTH_COUNT(none); i++)
-        if (strcmp(none[i], value) == 0)
+        if (strcmp(none[i], value) == 0 && !is_named(x->tool, path, plain(value)))
             return ORTH_OK;
     orth_import_pair *p = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_import_pair, 1);
     if (!p)
@@ -105,7 +171,7 @@ orth_status orth_import_add(orth_importer *x, const char *where, const char *pat
                             .place = orth_arena_printf(x->ctx, &x->arena, "%s: %s", where, path)};
     if (!p->path || !p->value || !p->place)
         return ORTH_ERR_NOMEM;
-    p->row = find_row(x->tool, p->path, p->value);
+    p->row = orth_import_row_of(x->tool, p->path, p->value);
     *(x->last ? &x->last->next : &x->first) = p;
     x->last = p;
     return ORTH_OK;
@@ -255,6 +321,71 @@ bool orth_import_has(const orth_importer *x, const char *pair)
     return false;
 }
 
+bool orth_import_is_in(const orth_import_pair *p, const char *section)
+{
+    const size_t n = strlen(section);
+    return strncmp(p->path, section, n) == 0 && p->path[n] == '.';
+}
+
+/* The pair of a key, or NULL. */
+static const orth_import_pair *find_path(const orth_importer *x, const char *path, size_t len)
+{
+    const orth_import_pair *found = NULL;
+    for (const orth_import_pair *p = x->first; p; p = p->next)
+        if (strlen(p->path) == len && strncmp(p->path, path, len) == 0)
+            found = p;
+    return found;
+}
+
+/* Takes the pairs of a section out, with one line for all of them. */
+static orth_status drop_section(orth_importer *x, const char *section, const char *where)
+{
+    const orth_import_pair *kind = find_path(x, where, strcspn(where, "="));
+    const size_t len = strlen(section);
+    bool said = false;
+    if (!kind || orth_import_has(x, where))
+        return ORTH_OK;
+    orth_import_pair **link = &x->first;
+    x->last = NULL;
+    for (orth_import_pair *p = x->first; p; p = p->next) {
+        if (!orth_import_is_in(p, section)) {
+            *link = x->last = p;
+            link = &p->next;
+            continue;
+        }
+        if (said)
+            continue;
+        const char *place = orth_arena_printf(x->ctx, &x->arena, "%.*s", (int)(strlen(p->place) - strlen(p->path) + len), p->place);
+        const char *why = orth_arena_printf(x->ctx, &x->arena, "%s=%s, and %s reads this section with %s only", kind->path, ORTH_SHOWN(kind->value),
+                                            tools[x->tool].name, where);
+        if (!place || !why)
+            return ORTH_ERR_NOMEM;
+        orth_import_unused(x, place, why);
+        said = true;
+    }
+    *link = NULL;
+    return ORTH_OK;
+}
+
+static orth_status drop_sections(orth_importer *x)
+{
+    for (int i = 0; i < ORTH_COUNT(sections); i++)
+        if (sections[i].tool == x->tool)
+            ORTH_TRY(drop_section(x, sections[i].path, sections[i].where));
+    return ORTH_OK;
+}
+
+static orth_status check_exclusions(orth_importer *x)
+{
+    for (int i = 0; i < ORTH_COUNT(exclusions); i++) {
+        const char *path = exclusions[i].path, *other = exclusions[i].other;
+        const orth_import_pair *p = exclusions[i].tool == x->tool ? find_path(x, path, strlen(path)) : NULL;
+        if (p && orth_import_is_given(x, other))
+            return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and %s are both given: %s takes one of the two", p->place, other, tools[x->tool].name);
+    }
+    return ORTH_OK;
+}
+
 /* Whether their default decides: nothing gave the key, here or there, and of a model only where the configuration has one. */
 static bool default_counts(const orth_importer *x, const orth_import_row *row, const char *where)
 {
@@ -274,7 +405,7 @@ static orth_status add_defaults(orth_importer *x)
     if (!where)
         return ORTH_ERR_NOMEM;
     for (int i = 0; i < ORTH_COUNT(absent); i++) {
-        const orth_import_row *row = absent[i].tool == x->tool ? find_row(x->tool, absent[i].path, absent[i].value) : NULL;
+        const orth_import_row *row = absent[i].tool == x->tool ? orth_import_row_of(x->tool, absent[i].path, absent[i].value) : NULL;
         if (row && default_counts(x, row, absent[i].where))
             ORTH_TRY(orth_import_add(x, where, absent[i].path, absent[i].value));
     }
@@ -296,6 +427,8 @@ static orth_status read_source(orth_importer *x, const char *source)
 static orth_status import(orth_importer *x, const char *source)
 {
     ORTH_TRY(read_source(x, source));
+    ORTH_TRY(drop_sections(x));
+    ORTH_TRY(check_exclusions(x));
     ORTH_TRY(add_defaults(x));
     for (const orth_import_pair *p = x->first; p; p = p->next)
         ORTH_TRY(apply(x, p));

@@ -17,14 +17,14 @@ typedef enum {
     ORTH_PART_nodes, ORTH_PART_ranks_a_node, ORTH_PART_accumulation, ORTH_PART_replicas, ORTH_PART_keep_whole, ORTH_PART_reuse, ORTH_PART_live,
     ORTH_PART_prefetch_elems, ORTH_PART_wrap, ORTH_PART_wrap_classes, ORTH_PART_wrap_elems, ORTH_PART_sequence_parallel,
     ORTH_PART_cp_kind, ORTH_PART_offload_all, ORTH_PART_offload_ratio, ORTH_PART_layers_of_chunk, ORTH_PART_sharding, ORTH_PART_hybrid, ORTH_PART_mics, ORTH_PART_fsdp, ORTH_PART_fsdp_shards,
-    ORTH_PART_nemo_optim, ORTH_PART_split_inputs, ORTH_PART_host_checkpoints, ORTH_PART_recompute_layers,
+    ORTH_PART_nemo_optim, ORTH_PART_split_inputs, ORTH_PART_host_checkpoints, ORTH_PART_recompute_method, ORTH_PART_recompute_layers,
     ORTH_PART_first_stage, ORTH_PART_last_stage, ORTH_PART_embedding_counts, ORTH_PART_loss_counts, ORTH_PART_chunks,
     ORTH_PART_amp_o2, ORTH_PART_grad_sync, ORTH_PART_fsdp_grad_sync, ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_fp8_format, ORTH_PART_fp8_recipe, ORTH_PART_amax_history, ORTH_PART_amax_algo, ORTH_PART_static_scale, ORTH_PART_first_scale, ORTH_PART_scale_power,
     ORTH_PART_samples, ORTH_PART_warmup_samples, ORTH_PART_warmup_fraction, ORTH_PART_decay_steps, ORTH_PART_decay_samples, ORTH_PART_wsd_steps,
     ORTH_PART_wsd_samples, ORTH_PART_ds_warmup, ORTH_PART_ds_lr, ORTH_PART_ds_peak, ORTH_PART_cosine_end, ORTH_PART_min_lr,
     ORTH_PART_beta1, ORTH_PART_beta2,
     ORTH_PART_swiglu, ORTH_PART_activation, ORTH_PART_norm, ORTH_PART_positions, ORTH_PART_rotary, ORTH_PART_rope_scaling, ORTH_PART_rope_factor, ORTH_PART_no_bias, ORTH_PART_bias,
-    ORTH_PART_qkv_bias, ORTH_PART_ffn, ORTH_PART_group_query, ORTH_PART_query_groups, ORTH_PART_vocab, ORTH_PART_tokenizer,
+    ORTH_PART_qkv_bias, ORTH_PART_ffn, ORTH_PART_group_query, ORTH_PART_query_groups, ORTH_PART_vocab, ORTH_PART_padded_vocab, ORTH_PART_tokenizer,
     ORTH_PART_vocab_multiple
 } orth_import_part;
 
@@ -41,8 +41,13 @@ typedef struct {
 orth_import_form orth_tool_form(orth_tool tool);
 /* Rows of imports.def by number; NULL past the last. */
 const orth_import_row *orth_import_row_at(int i);
+/* The row that a key with this value has, or NULL. */
+const orth_import_row *orth_import_row_of(orth_tool tool, const char *path, const char *value);
 /* Whether a row is about this key; a PART may say more than its name. row NULL: no. */
 bool orth_import_is_about(const orth_import_row *row, const char *key);
+/* Whether rows are about keys of the section `path`; whether one is about the key `path` itself. */
+bool orth_import_is_section(orth_tool tool, const char *path);
+bool orth_import_is_key(orth_tool tool, const char *path);
 /* What a configuration without this key means (ABSENT); NULL: not known. */
 const char *orth_import_absent(orth_tool tool, const char *path);
 
@@ -64,13 +69,16 @@ typedef struct {
     orth_import_pair *first, *last;
 } orth_importer;
 
-/* Adds a pair; `where` is the file and, if known, the line. A value that says "none" (null, empty) is left out. */
+/* Adds a pair; `where` is the file and, if known, the line. A value that says "none" (null, {}, empty) is left out, unless
+ * a row names it. */
 orth_status orth_import_add(orth_importer *x, const char *where, const char *path, const char *value);
 /* The last pair of a part; NULL: not given. */
 const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_part part);
 /* Whether a switch is given and on; whether the value is one of the words. */
 bool orth_import_is_true(const orth_import_pair *p);
 bool orth_import_is_word(const orth_import_pair *p, const char *const *words, int num);
+/* Whether its key is one of a section. */
+bool orth_import_is_in(const orth_import_pair *p, const char *section);
 /* Whether a pair is "key=value" of theirs. */
 bool orth_import_has(const orth_importer *x, const char *pair);
 /* The first pair that sets this key, or NULL; and whether there is one. */

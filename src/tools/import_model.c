@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "train/describe.h"
+
 static const char *value_or(const orth_import_pair *p, const char *fallback)
 {
     return p ? p->value : fallback;
@@ -78,9 +80,12 @@ static orth_status set_ffn(orth_importer *x, bool gated)
                                gated && x->tool == ORTH_TOOL_megatron ? wide * 2 / 3 / 64 * 64 : wide);
 }
 
+/* The switch of Megatron-LM alone asks for one group. NeMo has the number only. */
 static orth_status set_query_groups(orth_importer *x)
 {
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_query_groups), *flag = orth_import_find(x, ORTH_PART_group_query);
+    if (!p && orth_import_is_true(flag))
+        return orth_import_set(x, orth_import_place(x, "num_query_groups by default"), "model.kv_heads", "1");
     if (!p)
         return ORTH_OK;
     if (orth_import_is_true(flag))
@@ -102,16 +107,30 @@ static int64_t known_vocabulary(const orth_import_pair *p)
     return 0;
 }
 
-/* The vocabulary is filled up to a multiple of make_vocab_size_divisible_by * tp. */
+/* Data that the run file names may have a vocabulary of their own, which counts where the configuration says none. */
+static void warn_of_vocabulary(const orth_importer *x)
+{
+    if (orth_describe_assumes_vocab(x->cfg))
+        orth_log(x->ctx, ORTH_LOG_WARN, "import", "%s: the size of the vocabulary is missing: %d tokens are assumed; give model.vocab", ORTH_SHOWN(x->name),
+                 ORTH_AUTO_VOCAB);
+    else if (!ORTH_CONFIG_IS_SET(x->cfg, model, vocab))
+        orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s: the size of the vocabulary is missing: it is that of the data or the preset", ORTH_SHOWN(x->name));
+}
+
+/* The vocabulary is filled up to a multiple of make_vocab_size_divisible_by * tp, unless its size after that is given. */
 static orth_status set_vocabulary(orth_importer *x)
 {
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_vocab), *tokenizer = orth_import_find(x, ORTH_PART_tokenizer);
+    const orth_import_pair *padded = orth_import_find(x, ORTH_PART_padded_vocab);
     int64_t tokens, multiple;
+    if (padded && p)
+        orth_import_unused(x, p->place, "padded_vocab_size is given");
+    if (padded)
+        return orth_import_set(x, padded->place, "model.vocab", padded->value);
     ORTH_TRY(orth_import_count(x, ORTH_PART_vocab, known_vocabulary(tokenizer), &tokens));
     ORTH_TRY(orth_import_count(x, ORTH_PART_vocab_multiple, 128, &multiple));
     if (tokens == 0) {
-        if (!ORTH_CONFIG_IS_SET(x->cfg, model, vocab))
-            orth_log(x->ctx, ORTH_LOG_WARN, "import", "%s: the size of the vocabulary is missing: give model.vocab", ORTH_SHOWN(x->name));
+        warn_of_vocabulary(x);
         return ORTH_OK;
     }
     if (multiple > 1000000)

@@ -30,9 +30,38 @@ orth_status orth_import_count(orth_importer *x, orth_import_part part, int64_t f
 
 /* ---- precision ---- */
 
+/* Python takes most words for true: here only the words of JSON count. */
+static orth_status check_switch(orth_importer *x, orth_import_part part)
+{
+    static const char *const words[] = {"true", "false"};
+    const orth_import_pair *p = orth_import_find(x, part);
+    if (!p || orth_import_is_word(p, words, ORTH_COUNT(words)))
+        return ORTH_OK;
+    return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be true or false", p->place, ORTH_SHOWN(p->value));
+}
+
+/* A section of DeepSpeed's with other keys, but without the one that switches it on. */
+static orth_status say_off(orth_importer *x, const char *section)
+{
+    const char *enabled = orth_arena_printf(x->ctx, &x->arena, "%s.enabled", section), *place = orth_import_place(x, section);
+    if (!enabled || !place)
+        return ORTH_ERR_NOMEM;
+    for (const orth_import_pair *p = x->first; p && !orth_import_is_given(x, enabled); p = p->next)
+        if (orth_import_is_in(p, section)) {
+            orth_import_unused(x, place, "without its key enabled it is off");
+            return ORTH_OK;
+        }
+    return ORTH_OK;
+}
+
 static orth_status set_precision(orth_importer *x)
 {
+    static const char *const sections[] = {"bf16", "fp16", "bfloat16"};
     const orth_import_pair *bf16 = orth_import_find(x, ORTH_PART_bf16), *fp16 = orth_import_find(x, ORTH_PART_fp16);
+    ORTH_TRY(check_switch(x, ORTH_PART_bf16));
+    ORTH_TRY(check_switch(x, ORTH_PART_fp16));
+    for (int i = 0; x->tool == ORTH_TOOL_deepspeed && i < ORTH_COUNT(sections); i++)
+        ORTH_TRY(say_off(x, sections[i]));
     if (orth_import_is_true(bf16) && orth_import_is_true(fp16))
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and %s are both true", bf16->place, fp16->path);
     if (orth_import_is_true(fp16) && orth_import_has(x, "bfloat16.enabled=true")) /* DeepSpeed's older name */
@@ -105,6 +134,7 @@ static orth_status set_offload(orth_importer *x)
 {
     static const char *const keys[] = {"memory.offload_optimizer", "memory.offload_params", "memory.offload_gradients"};
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_offload_all);
+    ORTH_TRY(check_switch(x, ORTH_PART_offload_all));
     for (int i = 0; orth_import_is_true(p) && i < ORTH_COUNT(keys); i++)
         ORTH_TRY(orth_import_set(x, p->place, keys[i], "host"));
     return ORTH_OK;
@@ -472,15 +502,25 @@ static orth_status set_cp_kind(orth_importer *x)
     return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are p2p, all_gather and a2a", p->place, ORTH_SHOWN(p->value));
 }
 
-/* With another granularity their programs pass over it. */
+/* With another granularity, or none, their programs pass over a method and a number of layers; but Megatron-LM refuses a method with the
+ * selective one. */
 static orth_status set_recompute_layers(orth_importer *x)
 {
-    const orth_import_pair *p = orth_import_find(x, ORTH_PART_recompute_layers);
-    if (!p)
-        return ORTH_OK;
-    if (x->cfg->memory_recompute == ORTH_memory_recompute_full)
-        return orth_import_set(x, p->place, "memory.recompute_layers", p->value);
-    orth_import_unused(x, p->place, "it is of full recomputation");
+    static const struct {
+        orth_import_part part;
+        const char *key;
+    } parts[] = {{ORTH_PART_recompute_method, "memory.recompute_method"}, {ORTH_PART_recompute_layers, "memory.recompute_layers"}};
+    const bool selective = x->cfg->memory_recompute == ORTH_memory_recompute_selective;
+    for (int i = 0; i < ORTH_COUNT(parts); i++) {
+        const orth_import_pair *p = orth_import_find(x, parts[i].part);
+        if (p && x->cfg->memory_recompute == ORTH_memory_recompute_full)
+            ORTH_TRY(orth_import_set(x, p->place, parts[i].key, p->value));
+        else if (p && selective && parts[i].part == ORTH_PART_recompute_method && x->tool == ORTH_TOOL_megatron)
+            return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: Megatron-LM has no method of selective recomputation: give --recompute-granularity full, or no method",
+                             p->place, ORTH_SHOWN(p->value));
+        else if (p)
+            orth_import_unused(x, p->place, "it is of full recomputation");
+    }
     return ORTH_OK;
 }
 

@@ -27,6 +27,16 @@ static bool takes_vocab_of_data(const orth_config *cfg)
     return !ORTH_CONFIG_IS_SET(cfg, model, vocab) && !cfg->model_preset[0];
 }
 
+static bool has_prepared_data(const orth_config *cfg)
+{
+    return cfg->data_path.n > 0 && orth_dataset_exists(cfg->data_path.v[0]);
+}
+
+bool orth_describe_assumes_vocab(const orth_config *cfg)
+{
+    return takes_vocab_of_data(cfg) && !has_own_tokenizer(cfg) && !has_prepared_data(cfg);
+}
+
 static orth_status data_vocab(orth_ctx *ctx, const orth_config *cfg, int64_t *out)
 {
     *out = ORTH_AUTO_VOCAB;
@@ -35,7 +45,7 @@ static orth_status data_vocab(orth_ctx *ctx, const orth_config *cfg, int64_t *ou
         ORTH_TRY(orth_tokenizer_load(ctx, &t, cfg->data_tokenizer));
         *out = orth_tokenizer_vocab_size(t);
         orth_tokenizer_free(ctx, t);
-    } else if (cfg->data_path.n > 0 && orth_dataset_exists(cfg->data_path.v[0])) {
+    } else if (has_prepared_data(cfg)) {
         orth_dataset *d;
         ORTH_TRY(orth_dataset_open(ctx, &d, cfg->data_path.v[0]));
         *out = d->vocab_size;
@@ -47,7 +57,7 @@ static orth_status data_vocab(orth_ctx *ctx, const orth_config *cfg, int64_t *ou
 /* Of data that is not here. */
 static bool assumes_vocab(const orth_config *cfg)
 {
-    return takes_vocab_of_data(cfg) && !has_own_tokenizer(cfg) && cfg->data_path.n > 0 && !orth_path_exists(cfg->data_path.v[0]);
+    return orth_describe_assumes_vocab(cfg) && cfg->data_path.n > 0 && !orth_path_exists(cfg->data_path.v[0]);
 }
 
 void orth_describe_warn_assumed(orth_ctx *ctx, const orth_config *cfg)
