@@ -154,6 +154,35 @@ TEST(weights_are_summed_over_context_ranks_beside_the_next)
 }
 
 /* The last bucket of a step is on its way while the gradients before it are squared. */
+/* What another stage waits for comes first: the sums of finished weight gradients would stand before the keys and values of the layers that are
+ * left. The first stage sends nothing, and sums layer by layer. */
+TEST(sums_over_context_ranks_come_behind_what_another_stage_waits_for)
+{
+    layout_case c = layout_base_case(3, 1);
+    c.layout.cp = c.layout.pp = 2;
+    c.layout.reproducible = false;
+    c.layout.parts = orth_layout_fast_parts(&c.layout);
+    patient *x = patient_new(&c, false);
+    for (int r = 0; r < x->num_ranks; r++) {
+        const orth_program *p = &x->p[r];
+        bool sends = false;
+        int32_t kv = -1, first = INT32_MAX, sums = 0;
+        for (int32_t i = 0; i < p->num_instrs; i++) {
+            const orth_instr *n = &p->instrs[i];
+            sends = sends || (n->op == ORTH_OP_send && n->attr->group == ORTH_GROUP_PP_BACK);
+            if (n->op == ORTH_OP_all_gather && n->attr->group == ORTH_GROUP_CP && n->phase == ORTH_PHASE_BACKWARD)
+                kv = i;
+            if (n->op == ORTH_OP_all_reduce && n->attr->group == ORTH_GROUP_CP && orth_operand_bytes(&n->out[0]) > 4 * (size_t)c.model.hidden) {
+                first = ORTH_MIN(first, i);
+                sums++;
+            }
+        }
+        assert_true(sums > 0 && kv >= 0);
+        assert_true(sends ? first > kv : first < kv);
+    }
+    patient_free(x);
+}
+
 TEST(the_last_bucket_is_reduced_beside_the_squares_of_the_others)
 {
     for (int zero = 0; zero <= 3; zero++) {
@@ -353,6 +382,7 @@ int main(void)
         cmocka_unit_test(sums_of_tensor_parallelism_go_on_beside_weight_gradients),
         cmocka_unit_test(calls_of_sequence_parallelism_share_the_weight_gradients),
         cmocka_unit_test(weights_are_summed_over_context_ranks_beside_the_next),
+        cmocka_unit_test(sums_over_context_ranks_come_behind_what_another_stage_waits_for),
         cmocka_unit_test(the_last_bucket_is_reduced_beside_the_squares_of_the_others),
         cmocka_unit_test(buckets_make_fewer_calls_of_the_same_bytes),
         cmocka_unit_test(buckets_are_reduced_while_the_last_backward_goes_on),

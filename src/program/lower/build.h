@@ -123,6 +123,7 @@ typedef struct {
     orth_bucket gathers[4];        /* parameters about to be gathered: fp32, and in the compute type; these again, frozen */
     orth_waiting_grad *waiting;    /* [num_waiting], oldest first, of at most 2*num_params + 1 */
     int32_t num_waiting;
+    bool holds;                    /* orth_build_hold */
     int32_t calls;                 /* calls whose gradients waited, so far */
     int32_t *gathered;             /* [num_params] buffers that hold whole parameters from now on; -1 */
     orth_unit open;                /* blocks whose parameters these are (gather.c) */
@@ -276,6 +277,9 @@ void orth_build_follow(orth_builder *b, int64_t use, int32_t stage, orth_operand
 void orth_build_park(orth_builder *b, const orth_waiting_grad *g);
 /* What waits and was communicated like this goes on. */
 void orth_build_resume(orth_builder *b, orth_travels travels);
+/* From here on (until false) sums over cp that complete a step's gradient are held back, then started in turn: another stage waits for what
+ * this chunk computes, and the calls of its layers over cp would stand behind these sums. */
+void orth_build_hold(orth_builder *b, bool hold);
 /* The backward of a micro-batch is done: calls of single gradients are not left to the next one, and gradients that are
  * reduced in every micro-batch do not wait for those of the next one. */
 void orth_build_end_of_gradients(orth_builder *b);

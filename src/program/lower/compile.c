@@ -113,6 +113,7 @@ static void backward(orth_stage *st, orth_action_kind kind, int32_t local, int32
     orth_builder *b = st->b;
     const orth_chunk *c = &st->chunks[local];
     orth_chunk_state *m = begin_action(st, ORTH_PHASE_BACKWARD, local, micro);
+    orth_build_hold(b, !c->embed && !same_rank(b, c->prev));
     orth_operand dy = output_grad(st, kind, local, micro);
     for (int32_t l = c->num_layers - 1; l >= 0 && !b->p->failed && orth_frozen_passes(b->spec, c->first_layer + l); l--) {
         b->layer = c->first_layer + l;
@@ -132,6 +133,7 @@ static void backward(orth_stage *st, orth_action_kind kind, int32_t local, int32
         m->handed_back = dy;
     else
         send(b, ORTH_GROUP_PP_BACK, c->prev, dy);
+    orth_build_hold(b, false);
     orth_build_end_of_gradients(b);
 }
 

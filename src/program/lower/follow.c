@@ -5,11 +5,13 @@
  *  1. when the next call of its kind has been started: of one gradient (over cp), or of a bucket (bucket.c);
  *  2. buckets: when the layers of the next forward have been computed, since the head wants the memory;
  *  3. single gradients: when the backward of a micro-batch ends;
- *  4. before the update, or before the first square that needs it (update.c).
+ *  4. held sums over cp: when the chunk has sent its gradient to the stage before;
+ *  5. before the update, or before the first square that needs it (update.c).
  */
 #include "program/lower/build.h"
 
 #define GONE_ON ((orth_travels)0) /* of an entry of the queue that is about to be removed */
+#define HELD ((orth_travels)-1)   /* of one whose call is to be started yet (orth_build_hold) */
 
 void orth_build_park(orth_builder *b, const orth_waiting_grad *g)
 {
@@ -92,6 +94,18 @@ static bool reduce_alone(orth_builder *b, int64_t use, int32_t stage, orth_opera
     return !s->lag;
 }
 
+static bool is_held(const orth_builder *b, const orth_route_stage *s)
+{
+    return b->holds && s->when == ORTH_MOMENT_STEP && s->over == ORTH_GROUP_CP;
+}
+
+void orth_build_hold(orth_builder *b, bool hold)
+{
+    b->holds = hold;
+    if (!hold)
+        orth_build_resume(b, HELD);
+}
+
 /* A gradient has come as far as it comes before the update. Where it is kept elsewhere it leaves, and what is complete is squared
  * before. */
 static void leave(orth_builder *b, int64_t use, const orth_route_stage *next, orth_operand value)
@@ -115,6 +129,10 @@ void orth_build_follow(orth_builder *b, int64_t use, int32_t stage, orth_operand
         case ORTH_ROUTE_REDUCE:
             if (r->stage[stage].travels != ORTH_TRAVELS_ALONE) {
                 orth_bucket_reduce(b, use, stage, value);
+                return;
+            }
+            if (is_held(b, &r->stage[stage])) {
+                orth_build_park(b, &(orth_waiting_grad){use, stage, HELD, 0, value, value.buffer});
                 return;
             }
             if (!reduce_alone(b, use, stage, &value))
