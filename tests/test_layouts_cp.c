@@ -41,7 +41,7 @@ TEST(context_parallel)
         c.model.layers = 1;
         c.model.max_seq = c.layout.seq_len = 2048;
         c.layout.global_batch = c.layout.cp = 2;
-        c.steps = 1;
+        c.steps = 3;
         check_layout(&c);
     }
     for (int k = 0; k < 4; k++) { /* with every other axis */
@@ -125,7 +125,7 @@ TEST(context_parallel_sends_what_its_formulas_say)
         c.layout.seq_len = c.model.max_seq = 256;
         c.compute = k / 2 % 2 ? ORTH_BF16 : ORTH_F32;
         c.model.tied = k % 2;
-        c.steps = 2;
+        c.steps = 3;
         check_layout(&c);
         const int64_t S = c.layout.global_batch * c.steps, N = S * m->layers * c.layout.seq_len, e = k / 2 % 2 ? 2 : 4;
         const int64_t cp = c.layout.cp, kv = N * 2 * m->kv_heads * m->head_dim, q = N * m->heads * m->head_dim;
@@ -160,7 +160,7 @@ TEST(context_parallel_in_fast_mode)
         l->reproducible = false;
         l->parts = orth_layout_fast_parts(l);
         c.doc_mask = k % 3 == 1;
-        c.steps = 2;
+        c.steps = 3;
         c.tolerance = 1e-5;
         check_layout(&c);
     }
@@ -195,7 +195,7 @@ TEST(sequences_are_cut_into_more_pieces_than_numerics_parts_may_be)
         c.layout.reproducible = false;
         c.layout.parts = orth_layout_fast_parts(&c.layout);
         assert_int_equal(c.layout.parts, 128);
-        c.steps = 2;
+        c.steps = 3;
         c.tolerance = 1e-5;
         check_layout(&c);
     }
