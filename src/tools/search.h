@@ -95,6 +95,8 @@ orth_rent orth_search_rent(const orth_search *s, int64_t num_devices);
 double orth_search_hour_cost(const orth_search *s, const orth_rent *r, int64_t num_devices);
 /* What is minimized: seconds, seconds times what such an hour costs, or bytes. */
 double orth_search_key(const orth_search *s, const orth_candidate *c);
+/* The same of a candidate at another price, such as that on a changed cluster; INFINITY: refused. */
+double orth_search_key_at(const orth_search *s, const orth_candidate *c, const orth_price *p);
 
 /* The run file of a candidate: `cfg` initialized, its keys set. */
 orth_status orth_search_config(orth_ctx *ctx, const orth_search *s, int32_t candidate, orth_config *cfg);

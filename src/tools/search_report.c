@@ -16,6 +16,7 @@
 #define FAR_BEHIND 1.3         /* a popular choice that loses so much by its bound is not planned: long programs cost most */
 #define TOO_SLOW 2             /* with less memory, layouts that take so many times the winner's step are not looked for */
 #define NUM_REPRICED 2         /* of the best, on changed clusters */
+#define LEAST_LEAD 0.0005      /* on a changed cluster, of another layout over the winner: what is shown as 0.0 % is none */
 
 /* ---- popular choices ---- */
 
@@ -130,7 +131,8 @@ typedef struct {
     int num_best;
     orth_search_answer kind[ORTH_COUNT(kinds)], limit[NUM_LIMITS];
     double limit_bytes[NUM_LIMITS];
-    double changed_s[ORTH_COUNT(changes)][NUM_REPRICED];  /* steps of the best */
+    double changed_s[ORTH_COUNT(changes)];                  /* steps of the winner */
+    double changed_key[ORTH_COUNT(changes)][NUM_REPRICED];  /* what is minimized, of the best */
 } found;
 
 static bool has_few_programs(const orth_search *s, const orth_candidate *c)
@@ -278,7 +280,8 @@ static orth_status price_changes(orth_ctx *ctx, found *f)
             st = change_hardware(ctx, &where.hardware, changes[i].change);
             if (st == ORTH_OK)
                 st = orth_price_run(ctx, &where, &cfg, &p);
-            f->changed_s[i][k] = p.step_s;
+            f->changed_s[i] = k == 0 ? p.step_s : f->changed_s[i];
+            f->changed_key[i][k] = orth_search_key_at(f->s, &f->s->space.list[f->list[k]], &p);
             orth_place_to_run_release(ctx, &where);
         }
         orth_config_release(ctx, &cfg);
@@ -454,19 +457,26 @@ static void add_limits(orth_ctx *ctx, orth_text *t, const found *f)
     }
 }
 
+/* The one of the best that a change puts before the winner; 0: none. Of memory it is never another, as no change has to do with it. */
+static int first_after(const found *f, int change)
+{
+    const double *key = f->changed_key[change];
+    int first = 0;
+    for (int k = 1; k < ORTH_MIN(NUM_REPRICED, f->num_best); k++)
+        if (key[k] < key[first])
+            first = k;
+    return 1 - key[first] / key[0] >= LEAST_LEAD ? first : 0;
+}
+
 static void add_changes(orth_ctx *ctx, orth_text *t, const found *f)
 {
-    const int n = ORTH_MIN(NUM_REPRICED, f->num_best);
     orth_text_add(ctx, t, "\nwhat the answer depends on                     step of the winner\n");
     for (int i = 0; i < ORTH_COUNT(changes); i++) {
-        int first = 0;
-        for (int k = 1; k < n; k++)
-            if (f->changed_s[i][k] < f->changed_s[i][first])
-                first = k;
-        orth_text_addf(ctx, t, "  %-44s %+.1f %%", changes[i].name,
-                       100 * (f->changed_s[i][0] / orth_search_price(f->s, f->list[0])->step_s - 1));
+        const int first = first_after(f, i);
+        orth_text_addf(ctx, t, "  %-44s %+.1f %%", changes[i].name, 100 * (f->changed_s[i] / orth_search_price(f->s, f->list[0])->step_s - 1));
         if (first > 0)
-            orth_text_addf(ctx, t, "; number %d is then faster by %.1f %%", first + 1, 100 * (1 - f->changed_s[i][first] / f->changed_s[i][0]));
+            orth_text_addf(ctx, t, f->s->goal == ORTH_GOAL_COST ? "; number %d then costs %.1f %% less" : "; number %d is then faster by %.1f %%", first + 1,
+                           100 * (1 - f->changed_key[i][first] / f->changed_key[i][0]));
         orth_text_add(ctx, t, "\n");
     }
 }
@@ -567,7 +577,7 @@ static char *as_json(orth_ctx *ctx, const found *f)
         json_array_append_new(front, json_pack("{s:f,s:o,s:b,s:o}", "memory_limit", f->limit_bytes[k], "best", candidate_json(f, f->limit[k].candidate), "proved",
                                                f->limit[k].proved, "next_bound", next_json(f, &f->limit[k])));
     for (int i = 0; i < ORTH_COUNT(changes) && f->num_best > 0 && !f->s->where.host; i++)
-        json_object_set_new(depends, changes[i].name, json_real(f->changed_s[i][0]));
+        json_object_set_new(depends, changes[i].name, json_real(f->changed_s[i]));
     json_t *root = json_pack("{s:s,s:I,s:I,s:I,s:i,s:i,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "goal", orth_goal_name(f->s->goal), "layouts",
                              (json_int_t)f->s->space.num_tried, "valid", (json_int_t)f->s->space.num, "left_out", (json_int_t)f->s->space.num_left_out, "small_runs", f->s->num_read, "plans",
                              f->s->num_plans, "proved", f->best[0].proved, "next_bound", next_json(f, &f->best[0]), "best", best,
