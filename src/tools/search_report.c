@@ -35,14 +35,19 @@ static bool is_fsdp(const orth_search *s, const orth_candidate *c)
     (void)s;
     return is_alone(c) && c->zero == 3 && c->shard_group == 0;
 }
+/* Ranks of tp are neighbours: groups of a size that does not divide a node's devices cross nodes, unless all ranks are in one. */
+static bool stays_in_a_node(const orth_search *s, const orth_candidate *c)
+{
+    const int64_t node = (int64_t)s->where.hardware.node_devices;
+    return orth_candidate_ranks(c) <= node || node % c->tp == 0;
+}
 static bool is_tensor_in_a_node(const orth_search *s, const orth_candidate *c)
 {
-    const int32_t node = (int32_t)fmin(s->where.hardware.node_devices, orth_candidate_ranks(c));
-    return c->tp > 1 && c->tp == node && c->pp == 1 && c->cp == 1 && c->zero <= 1 && !orth_candidate_offloads(c);
+    return c->tp > 1 && stays_in_a_node(s, c) && c->pp == 1 && c->cp == 1 && c->zero <= 1 && !orth_candidate_offloads(c);
 }
 static bool is_tensor_across_nodes(const orth_search *s, const orth_candidate *c)
 {
-    return c->tp > (int32_t)s->where.hardware.node_devices && !orth_candidate_offloads(c);
+    return c->tp > 1 && !stays_in_a_node(s, c) && !orth_candidate_offloads(c);
 }
 static bool is_pipeline(const orth_search *s, const orth_candidate *c)
 {
