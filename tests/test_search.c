@@ -499,6 +499,25 @@ TEST(tensor_parallel_in_a_node_is_any_that_stays_in_a_node)
     test_ctx_free(ctx);
 }
 
+TEST(the_plans_that_are_allowed_bound_those_for_the_winner_which_the_report_counts)
+{
+    static const int most[] = {1, 2, 5, 20};
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < ORTH_COUNT(most); k++) {
+        char said[64], *json = report_small(ctx, "h100-16", ORTH_GOAL_TIME, 4, 64, most[k], true), *text = report_small(ctx, "h100-16", ORTH_GOAL_TIME, 4, 64, most[k], false);
+        json_t *root = json_loads(json, 0, NULL);
+        const int winner = (int)json_integer_value(json_object_get(root, "winner_plans")), all = (int)json_integer_value(json_object_get(root, "plans"));
+        if (winner < 1 || winner > most[k] || all < winner)
+            fail_msg("%d plans allowed, %d for the winner, %d in all", most[k], winner, all);
+        snprintf(said, sizeof said, "%d full plans, %d of them for the winner\n", all, winner);
+        assert_non_null(strstr(text, said));
+        json_decref(root);
+        orth_mem_free(ctx, json);
+        orth_mem_free(ctx, text);
+    }
+    test_ctx_free(ctx);
+}
+
 /* What `plan` says of the winner's whole run. */
 static void plan_winner(orth_ctx *ctx, const orth_search *s, int32_t winner, orth_cluster_plan *out, double *tokens)
 {
@@ -786,6 +805,7 @@ int main(void)
         cmocka_unit_test(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_same_price),
         cmocka_unit_test(what_an_answer_depends_on_is_judged_by_the_goal_and_said_where_the_order_changes),
         cmocka_unit_test(tensor_parallel_in_a_node_is_any_that_stays_in_a_node),
+        cmocka_unit_test(the_plans_that_are_allowed_bound_those_for_the_winner_which_the_report_counts),
         cmocka_unit_test(the_cost_of_a_search_counts_interruptions_and_spot_nodes_as_a_plan_does),
         cmocka_unit_test(layouts_that_are_refused_when_they_are_compiled_are_left_out),
         cmocka_unit_test(what_few_plans_give_is_the_best_of_all_that_were_planned),

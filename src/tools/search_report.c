@@ -136,6 +136,7 @@ typedef struct {
     int num_best;
     orth_search_answer kind[ORTH_COUNT(kinds)], limit[NUM_LIMITS];
     double limit_bytes[NUM_LIMITS];
+    int32_t winner_plans;                                  /* full plans until the winner was found, and proved where they sufficed */
     double changed_s[ORTH_COUNT(changes)];                  /* steps of the winner */
     double changed_key[ORTH_COUNT(changes)][NUM_REPRICED];  /* what is minimized, of the best */
 } found;
@@ -146,14 +147,15 @@ static bool has_few_programs(const orth_search *s, const orth_candidate *c)
 }
 
 /* Bounds of memory are some way below what layouts need, so that the first ones in the order of their bounds often do not fit. One that fits
- * for sure is looked for among those with bounds well below the limit; the proof then has something to compare with. */
-static orth_status ask_well_below(orth_ctx *ctx, found *f, const orth_search_question *q, orth_search_answer *out)
+ * for sure is looked for among those with bounds well below the limit; the proof then has something to compare with. most: plans in all. */
+static orth_status ask_well_below(orth_ctx *ctx, found *f, const orth_search_question *q, int32_t most, orth_search_answer *out)
 {
     static const double below[] = {0.75, 0.5, 0.25};
     const double limit = q->limit_bytes > 0 ? q->limit_bytes : orth_search_limit(f->s);
+    const int32_t before = f->s->num_plans;
     for (int i = 0; i < ORTH_COUNT(below) && out->candidate < 0; i++) {
         orth_search_question lower = *q, planned = *q;
-        lower.max_plans = 2 * q->max_plans;
+        lower.max_plans = ORTH_MIN(2 * q->max_plans, most - (f->s->num_plans - before));
         lower.limit_bytes = below[i] * limit;
         ORTH_TRY(orth_search_ask(ctx, f->s, &lower, out));
         planned.max_plans = 0;
@@ -166,7 +168,7 @@ static orth_status ask_well_below(orth_ctx *ctx, found *f, const orth_search_que
 static orth_status ask_few_of(orth_ctx *ctx, found *f, const orth_search_question *q, orth_search_answer *out)
 {
     ORTH_TRY(orth_search_ask(ctx, f->s, q, out));
-    return out->candidate < 0 && !out->proved && out->too_far < 0 ? ask_well_below(ctx, f, q, out) : ORTH_OK;
+    return out->candidate < 0 && !out->proved && out->too_far < 0 ? ask_well_below(ctx, f, q, INT32_MAX, out) : ORTH_OK;
 }
 
 /* Plans are long where there are many programs: of a question about all layouts, those are asked only if no other was found. */
@@ -185,6 +187,18 @@ static orth_status ask_few(orth_ctx *ctx, found *f, const orth_search_question *
 static double winner_key(const found *f)
 {
     return orth_search_key(f->s, &f->s->space.list[f->list[0]]);
+}
+
+/* Of at most max_plans. What is planned to look for one that fits counts, too: it leaves half of the plans to the proof. */
+static orth_status find_winner(orth_ctx *ctx, found *f, int32_t max_plans)
+{
+    const int32_t before = f->s->num_plans;
+    const orth_search_question near = {.max_plans = (max_plans + 3) / 4};
+    ORTH_TRY(ask_well_below(ctx, f, &near, max_plans / 2, &(orth_search_answer){.candidate = -1}));
+    const orth_search_question all = {.max_plans = max_plans - (f->s->num_plans - before)};
+    ORTH_TRY(orth_search_ask(ctx, f->s, &all, &f->best[0]));
+    f->winner_plans = f->s->num_plans - before;
+    return ORTH_OK;
 }
 
 /* max_plans: for the winner; next: for each of the others, the best of few plans. */
@@ -356,8 +370,8 @@ static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
 {
     const orth_search *s = f->s;
     const orth_search_answer *a = &f->best[0];
-    orth_text_addf(ctx, t, "space          %" PRId64 " layouts, %" PRId64 " valid; %d small runs and %d full plans\n", s->space.num_tried, s->space.num,
-                   s->num_read, s->num_plans);
+    orth_text_addf(ctx, t, "space          %" PRId64 " layouts, %" PRId64 " valid; %d small runs and %d full plans, %d of them for the winner\n", s->space.num_tried,
+                   s->space.num, s->num_read, s->num_plans, f->winner_plans);
     if (s->space.num_left_out > 0)
         orth_text_addf(ctx, t, "left out       %" PRId64 " layouts by rules between keys, the first: %s\n", s->space.num_left_out, s->space.why_left_out);
     if (f->num_best == 0)
@@ -583,9 +597,9 @@ static char *as_json(orth_ctx *ctx, const found *f)
                                                f->limit[k].proved, "next_bound", next_json(f, &f->limit[k])));
     for (int i = 0; i < ORTH_COUNT(changes) && f->num_best > 0 && !f->s->where.host; i++)
         json_object_set_new(depends, changes[i].name, json_real(f->changed_s[i]));
-    json_t *root = json_pack("{s:s,s:I,s:I,s:I,s:i,s:i,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "goal", orth_goal_name(f->s->goal), "layouts",
+    json_t *root = json_pack("{s:s,s:I,s:I,s:I,s:i,s:i,s:i,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "goal", orth_goal_name(f->s->goal), "layouts",
                              (json_int_t)f->s->space.num_tried, "valid", (json_int_t)f->s->space.num, "left_out", (json_int_t)f->s->space.num_left_out, "small_runs", f->s->num_read, "plans",
-                             f->s->num_plans, "proved", f->best[0].proved, "next_bound", next_json(f, &f->best[0]), "best", best,
+                             f->s->num_plans, "winner_plans", f->winner_plans, "proved", f->best[0].proved, "next_bound", next_json(f, &f->best[0]), "best", best,
                              "popular", popular, "popular_memory_bound", least,
                              "memory_against_time", front, "step_s_on_changed_clusters", depends);
     char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL, *out = text ? orth_mem_printf(ctx, "%s\n", text) : NULL;
@@ -597,8 +611,8 @@ static char *as_json(orth_ctx *ctx, const found *f)
 orth_status orth_search_report(orth_ctx *ctx, orth_search *s, int32_t max_plans, bool json, char **text, int32_t *winner)
 {
     found f = {.s = s};
-    ORTH_TRY(ask_well_below(ctx, &f, &(orth_search_question){.max_plans = (max_plans + 3) / 4}, &(orth_search_answer){.candidate = -1}));
-    ORTH_TRY(list_best(ctx, &f, max_plans, PLANS_OF_THE_NEXT));
+    ORTH_TRY(find_winner(ctx, &f, max_plans));
+    ORTH_TRY(list_best(ctx, &f, 0, PLANS_OF_THE_NEXT));
     if (f.num_best > 0) {
         ORTH_TRY(ask_kinds(ctx, &f, PLANS_OF_A_KIND));
         ORTH_TRY(list_best(ctx, &f, 0, 0)); /* in order; a popular choice may turn out to be better */
