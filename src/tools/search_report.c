@@ -311,13 +311,15 @@ static orth_status price_changes(orth_ctx *ctx, found *f)
 
 /* ---- for people ---- */
 
-/* Of 1e9 tokens, interruptions included; 0: not known. */
+/* Of 1e9 tokens, interruptions included; NAN: not known. */
 static double usd_of(const found *f, const orth_price *p)
 {
     const orth_hardware *h = &f->s->where.hardware;
     const orth_rent r = orth_search_rent(f->s, p->num_ranks);
     const double hour = orth_search_hour_cost(f->s, &r, p->num_ranks);
-    return (h->price_on_demand > 0 || h->price_spot > 0) && isfinite(hour) ? 1e9 / p->tokens_per_s / 3600 * hour : 0;
+    if (h->price_on_demand == 0 && h->price_spot == 0)
+        return orth_hardware_has_on_demand(h) ? 0 : NAN;
+    return isfinite(hour) ? 1e9 / p->tokens_per_s / 3600 * hour : NAN;
 }
 
 /* What the cost of a layout counts beside the price on demand: spot nodes, where they are cheaper, and interruptions. goodput 0: not known. */
@@ -339,7 +341,7 @@ static void add_basis(orth_ctx *ctx, orth_text *t, const found *f)
     const orth_price *p = orth_search_price(f->s, f->list[0]);
     const cost_basis b = basis_of(f, p);
     const char *nodes = b.spot ? "on spot nodes, which are cheaper" : "on demand";
-    if (usd_of(f, p) == 0)
+    if (!(usd_of(f, p) > 0))
         return;
     if (b.goodput > 0)
         orth_text_addf(ctx, t, "USD/1e9 of the winner: %s; interruptions included, %.1f %% of the time makes progress\n", nodes, 100 * b.goodput);
@@ -360,7 +362,7 @@ static void add_candidate(orth_ctx *ctx, orth_text *t, const found *f, int32_t i
     const orth_price *p = orth_search_price(f->s, i);
     orth_candidate_text(&f->s->space.list[i], text);
     char usd[24] = "-";
-    if (usd_of(f, p) > 0)
+    if (!isnan(usd_of(f, p)))
         snprintf(usd, sizeof usd, "%.2f", usd_of(f, p));
     orth_text_addf(ctx, t, "%10.5g %8.2f %12.6g %7.3f %9s  %s%s%s\n", p->step_s, (double)p->bytes / 0x1p30, p->tokens_per_s, p->mfu, usd, text,
                    *shares_of(f, i) ? ", unequal shares" : "", more);
@@ -565,7 +567,7 @@ static json_t *candidate_json(const found *f, int32_t i)
                      c->micro_batch, "pipeline", orth_schedule_kind_get(c->pipeline)->name, "recompute",
                      orth_option_choice(ORTH_OPT_memory_recompute, c->recompute), "cp_kind",
                      orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind), "dp_share", shares, "step_s", p->step_s, "time", time_json(p, f->s->where.host), "memory",
-                     (json_int_t)p->bytes, "tokens_per_s", p->tokens_per_s, "mfu", p->mfu, "usd_per_1e9_tokens", usd_of(f, p) > 0 ? json_real(usd_of(f, p)) : json_null(), "bound_s", c->step_s,
+                     (json_int_t)p->bytes, "tokens_per_s", p->tokens_per_s, "mfu", p->mfu, "usd_per_1e9_tokens", number_or_null(usd_of(f, p), true), "bound_s", c->step_s,
                      "memory_bound", (json_int_t)c->bytes);
     const cost_basis basis = basis_of(f, p);
     add_away_json(root, c);
