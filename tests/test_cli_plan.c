@@ -234,6 +234,28 @@ TEST(a_price_of_0_is_a_price_and_none_is_not_known)
     }
 }
 
+/* With offload and without; on this machine the one memory is the host's. */
+TEST(the_memory_of_devices_is_called_device_in_the_plan_of_a_cluster)
+{
+    static const struct {
+        const char *words;
+        bool device, host;
+    } plans[] = {{"--cluster=h100-2", true, false}, {"--cluster=h100-2 memory.offload_optimizer=host", true, true}, {"", false, true}};
+    static char out[1 << 18];
+    for (int i = 0; i < ORTH_COUNT(plans); i++) {
+        char args[256];
+        snprintf(args, sizeof args, "plan " SMALL "train.global_batch=8 parallel.dp=2 --json %s", plans[i].words);
+        assert_int_equal(run("", args, out, sizeof out), 0);
+        json_t *root = json_loads(out, 0, NULL), *rank = json_array_get(json_object_get(root, "ranks"), 0);
+        const json_t *of[] = {json_object_get(json_object_get(rank, "memory"), "spaces"), json_object_get(rank, "arenas")};
+        for (int k = 0; k < ORTH_COUNT(of); k++)
+            assert_true(!json_object_get(of[k], "device") == !plans[i].device && !json_object_get(of[k], "host") == !plans[i].host);
+        const json_t *peak = json_array_get(json_object_get(root, "live_at_peak"), plans[i].device && plans[i].host ? 1 : 0);
+        assert_string_equal(json_string_value(json_object_get(peak, "space")), plans[i].device ? "device" : "host");
+        json_decref(root);
+    }
+}
+
 TEST(the_plan_of_different_devices_as_JSON_has_the_shares_of_the_batch)
 {
     static char out[1 << 20];
@@ -419,6 +441,7 @@ int main(void)
         cmocka_unit_test(a_plan_of_several_ranks_names_the_one_that_needs_the_most),
         cmocka_unit_test(scaling_is_a_table_of_plans_with_more_and_fewer_ranks),
         cmocka_unit_test(a_price_of_0_is_a_price_and_none_is_not_known),
+        cmocka_unit_test(the_memory_of_devices_is_called_device_in_the_plan_of_a_cluster),
         cmocka_unit_test(the_plan_of_different_devices_as_JSON_has_the_shares_of_the_batch),
         cmocka_unit_test(a_plan_of_a_cluster_says_when_memory_is_fullest_how_sure_its_figures_are_and_what_it_does_not_know),
         cmocka_unit_test(no_row_of_memory_against_computing_loses_in_both),

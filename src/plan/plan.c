@@ -218,8 +218,8 @@ static void add_rank(orth_json_out *j, int rank, const orth_plan *p)
     orth_json_print(j, "pp", "%d", p->coords.pp);
     orth_json_print(j, "cp", "%d", p->coords.cp);
     orth_json_close(j, '}');
-    orth_memory_json(j, "memory", &p->memory);
-    orth_arenas_json(j, "arenas", p->arenas);
+    orth_memory_json(j, "memory", &p->memory, p->on_devices);
+    orth_arenas_json(j, "arenas", p->arenas, p->on_devices);
     orth_peak_moment_json(j, "peak", &p->peak);
     orth_outside_json(j, "outside", &p->outside);
     orth_traffic_json(j, "comm", &p->traffic, true);

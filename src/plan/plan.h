@@ -57,6 +57,7 @@ typedef struct {
     const char *groups;        /* of totals, a JSON array: each group of devices; NULL: there is one kind */
     const char *warnings;      /* of totals, a JSON array: what the log was warned of; NULL: of a run, which has its log */
     orth_plan_coords coords;   /* place of the rank in the mesh */
+    bool on_devices;           /* kernels work in the memory of a device that is not the host's */
 } orth_plan;
 
 /* What a plan is held to: each memory that has a limit of its own. */
