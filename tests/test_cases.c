@@ -337,6 +337,8 @@ TEST(a_case_that_is_absurd_or_contradicts_itself_is_refused_with_file_case_key_a
                  {"\"layers\": 12", "\"layers\": 1e9", ": case 'a': model.layers=1e+09: must be 0 or more, and at most 1000"},
                  {"\"hidden\": 768", "\"hidden\": 1e7", "model.hidden=10000000: must be 0 or more, and at most 1000000"},
                  {"\"micro_batch\": 2, \"global_batch_seqs\": 16", "\"global_batch_seqs\": 8e8", "layout.global_batch_seqs=800000000: must be more than 0, and at most 1000000"},
+                 {"\"pp\": 1, \"dp\": 8, \"cp\": 1, \"zero_stage\": 1, \"micro_batch\": 2, \"global_batch_seqs\": 16", "\"pp\": 12, \"dp\": 1, \"micro_batch\": 1, \"global_batch_seqs\": 1e6",
+                  "layout.global_batch_seqs=1000000: 1000000 micro-batches of a rank, times pp * vpp = 12, must be at most 10000000"},
                  {"\"flash_attention\": true}", "\"flash_attention\": true}, \"measured\": {\"peak_mem_GiB\": -4}",
                   ": case 'a': measured.peak_mem_GiB=-4: must be more than 0"},
                  {"\"flash_attention\": true}", "\"flash_attention\": true}, \"measured\": {\"step_time_s\": 0}", "measured.step_time_s=0: must be more than 0"},

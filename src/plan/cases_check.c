@@ -162,7 +162,8 @@ static orth_status check_kinds(orth_ctx *ctx, const char *path, const json_t *c)
 /* ---- numbers ---- */
 
 #define MOST 1e9           /* of any number */
-#define MOST_SEQUENCES 1e6 /* of a batch: an estimate goes through the micro-batches of a rank one by one */
+#define MOST_SEQUENCES 1e6 /* of a batch */
+#define MOST_PASSES 1e7    /* micro-batches times chunks of the model: an estimate goes through them one by one, and keeps about 80 bytes of each */
 
 /* What sizes may be at most: as much as the key of a run file that means the same, but for the batch. */
 static double most_of(const char *object, const char *key)
@@ -232,6 +233,10 @@ static orth_status check_batch(orth_ctx *ctx, const char *path, const json_t *c)
     if (fmod(batch, each) != 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.global_batch_seqs=%.9g: must be a multiple of %s * dp = %.9g", path, case_word(c, "id"), batch,
                          accum > 0 ? "grad_accum" : "micro_batch", each);
+    const double chunks = case_number(l, "pp", 1) * case_number(l, "vpp", 1), num = accum > 0 ? accum : fmax(1, batch / each);
+    if (num * chunks > MOST_PASSES)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.%s=%.9g: %.9g micro-batches of a rank, times pp * vpp = %.9g, must be at most %.9g", path,
+                         case_word(c, "id"), accum > 0 ? "grad_accum" : "global_batch_seqs", accum > 0 ? accum : batch, num, chunks, MOST_PASSES);
     return ORTH_OK;
 }
 
