@@ -333,13 +333,76 @@ TEST(a_case_that_is_absurd_or_contradicts_itself_is_refused_with_file_case_key_a
                  {"\"gpu\": \"A100-SXM4-80GB\"", "\"gpu\": 5", "hardware.gpu=5: must be text"},
                  {"\"peak_dense_bf16_TFLOPs\": 312, ", "", "case 'a': hardware.peak_dense_bf16_TFLOPs is missing"},
                  {"\"peak_dense_bf16_TFLOPs\": 312", "\"peak_dense_bf16_TFLOPs\": null", "hardware.peak_dense_bf16_TFLOPs is missing"},
-                 {"\"precision\": \"bf16\"", "\"precision\": 16", ": case 'a': precision=16: must be text"}};
+                 {"\"precision\": \"bf16\"", "\"precision\": 16", ": case 'a': precision=16: must be text"},
+                 {"\"layers\": 12", "\"layers\": 1e9", ": case 'a': model.layers=1e+09: must be 0 or more, and at most 1000"},
+                 {"\"hidden\": 768", "\"hidden\": 1e7", "model.hidden=10000000: must be 0 or more, and at most 1000000"},
+                 {"\"micro_batch\": 2, \"global_batch_seqs\": 16", "\"global_batch_seqs\": 8e8", "layout.global_batch_seqs=800000000: must be more than 0, and at most 1000000"},
+                 {"\"pp\": 1, \"dp\": 8, \"cp\": 1, \"zero_stage\": 1, \"micro_batch\": 2, \"global_batch_seqs\": 16", "\"pp\": 12, \"dp\": 1, \"micro_batch\": 1, \"global_batch_seqs\": 1e6",
+                  "layout.global_batch_seqs=1000000: 1000000 micro-batches of a rank, times pp * vpp = 12, must be at most 10000000"},
+                 {"\"flash_attention\": true}", "\"flash_attention\": true}, \"measured\": {\"peak_mem_GiB\": -4}",
+                  ": case 'a': measured.peak_mem_GiB=-4: must be more than 0"},
+                 {"\"flash_attention\": true}", "\"flash_attention\": true}, \"measured\": {\"step_time_s\": 0}", "measured.step_time_s=0: must be more than 0"},
+                 {"\"flash_attention\": true}", "\"flash_attention\": true}, \"measured\": {\"mfu\": \"40\"}", "measured.mfu=\"40\": must be a number"},
+                 {"\"flash_attention\": true}", "\"flash_attention\": true}, \"derived\": {\"tokens_per_s_per_gpu\": -1}",
+                  "derived.tokens_per_s_per_gpu=-1: must be more than 0"}};
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(wrong); i++) {
         char text[2048], *out;
         with_another(wrong[i].good, wrong[i].bad, text);
         CHECK_FAILS(ctx, ORTH_ERR_ARG, wrong[i].says, published_predict(ctx, text, false, &out));
     }
+    test_ctx_free(ctx);
+}
+
+TEST(words_of_precision_that_are_not_priced_are_said_and_none_is_priced_as_bf16)
+{
+    static const char *const not_priced[] = {"banana", "int4", "fp64", "fp32", "tf32", "bf16, int8 moments", "nvfp4"};
+    static const char *const same[] = {"null", "\"BF16\"", "\"bf16/fp16\"", "\"bfloat16\""};
+    orth_ctx *ctx = test_ctx(1);
+    char text[2048], words[128], *out, *want;
+    for (int i = 0; i < ORTH_COUNT(not_priced); i++) {
+        snprintf(words, sizeof words, "\"precision\": \"%s\"", not_priced[i]);
+        with_another("\"precision\": \"bf16\"", words, text);
+        CHECK_OK(ctx, published_predict(ctx, text, false, &out));
+        snprintf(words, sizeof words, "precision=\"%s\": not supported: bf16, fp16 and fp8 are", not_priced[i]);
+        assert_non_null(strstr(out, words));
+        orth_mem_free(ctx, out);
+    }
+    CHECK_OK(ctx, published_predict(ctx, "[" CASE(MODEL("gpt", "12"), "") "]", true, &want));
+    for (int i = 0; i < ORTH_COUNT(same); i++) {
+        snprintf(words, sizeof words, "\"precision\": %s", same[i]);
+        with_another("\"precision\": \"bf16\"", words, text);
+        CHECK_OK(ctx, published_predict(ctx, text, true, &out));
+        assert_string_equal(out, want);
+        orth_mem_free(ctx, out);
+    }
+    orth_mem_free(ctx, want);
+    test_ctx_free(ctx);
+}
+
+TEST(a_measured_speed_above_the_peak_is_impossible_in_whatever_figure_it_is_given)
+{
+    static const struct {
+        const char *figure, *key;
+    } fast[] = {{"\"tokens_per_s_per_gpu\": 1e9", "measured.tokens_per_s_per_gpu"}, {"\"mfu\": 150", "measured.mfu"}, {"\"hfu\": 150", "measured.hfu"},
+                {"\"step_time_s\": 1e-6", "measured.step_time_s"}, {"\"step_s\": 1e-6", "measured.step_s"}, {"\"tflops_per_gpu\": 999", "measured.tflops_per_gpu"}};
+    orth_ctx *ctx = test_ctx(1);
+    char text[2048], words[160], *out;
+    for (int i = 0; i < ORTH_COUNT(fast); i++) {
+        snprintf(words, sizeof words, "\"flash_attention\": true}, \"derived\": {}, \"measured\": {%s}", fast[i].figure);
+        with_another("\"flash_attention\": true}", words, text);
+        CHECK_OK(ctx, published_predict(ctx, text, false, &out));
+        snprintf(words, sizeof words, "times the peak of the devices (%s)", fast[i].key);
+        if (!strstr(out, words))
+            fail_msg("%s is not called impossible:\n%s", fast[i].figure, out);
+        orth_mem_free(ctx, out);
+    }
+    /* 40 % of the peak of 312 TFLOP/s, and the step of 16 sequences that a device takes at 150,000 tokens/s: 6 * 124e6 FLOPs a token. */
+    with_another("\"flash_attention\": true}", "\"flash_attention\": true}, \"measured\": {\"mfu\": 40, \"hfu\": 53, \"tflops_per_gpu\": 125, \"step_time_s\": 0.0137, "
+                 "\"tokens_per_s_per_gpu\": 150000}", text);
+    CHECK_OK(ctx, published_predict(ctx, text, false, &out));
+    assert_null(strstr(out, "impossible"));
+    orth_mem_free(ctx, out);
     test_ctx_free(ctx);
 }
 
@@ -486,6 +549,8 @@ int main(void)
         cmocka_unit_test(seventy_billion_on_64_devices_runs_at_several_hundred_tokens_a_second_and_below_the_peak),
         cmocka_unit_test(a_prediction_reads_nothing_that_was_measured),
         cmocka_unit_test(the_errors_beside_estimates_are_those_of_the_newest_report),
+        cmocka_unit_test(words_of_precision_that_are_not_priced_are_said_and_none_is_priced_as_bf16),
+        cmocka_unit_test(a_measured_speed_above_the_peak_is_impossible_in_whatever_figure_it_is_given),
         cmocka_unit_test(a_case_that_is_absurd_or_contradicts_itself_is_refused_with_file_case_key_and_rule),
         cmocka_unit_test(accumulation_steps_say_what_micro_batch_and_global_batch_leave_out),
         cmocka_unit_test(recomputation_that_a_case_leaves_out_is_the_least_that_fits),

@@ -208,6 +208,54 @@ TEST(scaling_is_a_table_of_plans_with_more_and_fewer_ranks)
     expect("plan " SMALL "--scaling --ladder", 2, "plan: --scaling and --ladder: one at a time");
 }
 
+/* Two descriptions that differ in the price only. */
+TEST(a_price_of_0_is_a_price_and_none_is_not_known)
+{
+    static const char *const prices[] = {"price: {on_demand: 0}\n", ""};
+    for (int free_of_charge = 1; free_of_charge >= 0; free_of_charge--) {
+        static char out[1 << 16];
+        char path[64], text[512], args[256];
+        snprintf(path, sizeof path, "/tmp/orthant-test-%ld-price.yaml", (long)getpid());
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        snprintf(text, sizeof text, "device: {name: X, memory_GiB: 80, memory_GBps: 2000, bf16_tflops: 300, fp32_tflops: 20}\nnode: {devices: 8, GBps: 300}\n%s",
+                 prices[!free_of_charge]);
+        assert_true(fputs(text, f) >= 0 && fclose(f) == 0);
+        snprintf(args, sizeof args, "plan " SMALL "train.global_batch=8 train.steps=10 --cluster=%s", path);
+        expect(args, 0, free_of_charge ? ", 0 USD at 0.00 USD a device and hour\n" : "; the description has no price\n");
+        strncat(args, " --json", sizeof args - strlen(args) - 1);
+        assert_int_equal(run("", args, out, sizeof out), 0);
+        json_t *root = json_loads(out, 0, NULL), *usd = json_object_get(json_object_get(root, "cost"), "on_demand_usd");
+        assert_true(free_of_charge ? json_is_number(usd) && json_number_value(usd) == 0 : json_is_null(usd));
+        json_decref(root);
+        snprintf(args, sizeof args, "search " SMALL "train.global_batch=4 --cluster=%s-2 --goal=cost parallel.cp=1 parallel.pp=1", path);
+        expect(args, 0, free_of_charge ? "      0.00  dp 1" : "         -  dp 1");
+        unlink(path);
+    }
+}
+
+/* With offload and without; on this machine the one memory is the host's. */
+TEST(the_memory_of_devices_is_called_device_in_the_plan_of_a_cluster)
+{
+    static const struct {
+        const char *words;
+        bool device, host;
+    } plans[] = {{"--cluster=h100-2", true, false}, {"--cluster=h100-2 memory.offload_optimizer=host", true, true}, {"", false, true}};
+    static char out[1 << 18];
+    for (int i = 0; i < ORTH_COUNT(plans); i++) {
+        char args[256];
+        snprintf(args, sizeof args, "plan " SMALL "train.global_batch=8 parallel.dp=2 --json %s", plans[i].words);
+        assert_int_equal(run("", args, out, sizeof out), 0);
+        json_t *root = json_loads(out, 0, NULL), *rank = json_array_get(json_object_get(root, "ranks"), 0);
+        const json_t *of[] = {json_object_get(json_object_get(rank, "memory"), "spaces"), json_object_get(rank, "arenas")};
+        for (int k = 0; k < ORTH_COUNT(of); k++)
+            assert_true(!json_object_get(of[k], "device") == !plans[i].device && !json_object_get(of[k], "host") == !plans[i].host);
+        const json_t *peak = json_array_get(json_object_get(root, "live_at_peak"), plans[i].device && plans[i].host ? 1 : 0);
+        assert_string_equal(json_string_value(json_object_get(peak, "space")), plans[i].device ? "device" : "host");
+        json_decref(root);
+    }
+}
+
 TEST(the_plan_of_different_devices_as_JSON_has_the_shares_of_the_batch)
 {
     static char out[1 << 20];
@@ -394,6 +442,8 @@ int main(void)
         cmocka_unit_test(a_plan_that_does_not_fit_names_the_nearest_changes_with_which_it_does),
         cmocka_unit_test(a_plan_of_several_ranks_names_the_one_that_needs_the_most),
         cmocka_unit_test(scaling_is_a_table_of_plans_with_more_and_fewer_ranks),
+        cmocka_unit_test(a_price_of_0_is_a_price_and_none_is_not_known),
+        cmocka_unit_test(the_memory_of_devices_is_called_device_in_the_plan_of_a_cluster),
         cmocka_unit_test(the_plan_of_different_devices_as_JSON_has_the_shares_of_the_batch),
         cmocka_unit_test(a_plan_of_a_cluster_says_when_memory_is_fullest_how_sure_its_figures_are_and_what_it_does_not_know),
         cmocka_unit_test(no_row_of_memory_against_computing_loses_in_both),

@@ -44,7 +44,7 @@ TEST(each_space_has_its_section_in_text_and_json)
     orth_memory m = {.of = {[ORTH_SPACE_HOST] = {[ORTH_CLASS_OPTIMIZER] = 128}, [ORTH_SPACE_DEVICE] = {[ORTH_CLASS_PARAMS] = 64}}};
     orth_text object = {0};
     orth_json_out out = {ctx, &object, false};
-    orth_memory_json(&out, NULL, &m);
+    orth_memory_json(&out, NULL, &m, false);
     char *json = orth_text_take(ctx, &object);
     assert_string_equal(json, "{\"params\": 64, \"grads\": 0, \"optimizer\": 128, \"activations\": 0, \"comm\": 0, \"workspace\": 0, "
                         "\"total\": 192, \"spaces\": {\"host\": {\"params\": 0, \"grads\": 0, \"optimizer\": 128, \"activations\": 0, "
@@ -197,7 +197,7 @@ TEST(the_picture_of_memory_has_every_class_and_the_timeline_reaches_the_peak)
         orth_clock_set(clock, i, 1000 * i, 1000 * i + 1000);
     orth_trace trace = {0};
     const orth_action_list none = {0};
-    orth_timeline_add(c.ctx, &trace, 0, "rank 0", p, &none, NULL, clock, 0);
+    orth_timeline_add(c.ctx, &trace, 0, "rank 0", p, false, &none, NULL, clock, 0);
     char *text = orth_trace_take(c.ctx, &trace);
     json_t *root = json_loads(text, 0, NULL), *event, *value;
     size_t i, most = 0;

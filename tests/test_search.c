@@ -439,6 +439,85 @@ TEST(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_
     test_ctx_free(ctx);
 }
 
+/* What a report says of a small model on `cluster`, with tp, pp, dp and the micro-batch left open; orth_mem_free. */
+static char *report_small(orth_ctx *ctx, const char *cluster, orth_goal goal, int heads, int global_batch, int max_plans, bool json)
+{
+    char text[640], *report;
+    orth_config base;
+    orth_search s;
+    int32_t winner;
+    snprintf(text, sizeof text, "model: {family: llama, layers: 2, hidden: %d, heads: %d, ffn: 384, vocab: 384, max_seq: 128}\ndata: {seq_len: 128}\n"
+             "train: {global_batch: %d, steps: 100}\nprecision: {compute: bf16}\nnumerics: {mode: fast}\n", 16 * heads, heads, global_batch);
+    read_base(ctx, &base, text);
+    static const char *const given[][2] = {{"parallel.cp", "1"}, {"parallel.zero", "0"}, {"parallel.shard_group", "0"}, {"memory.recompute", "none"}};
+    for (int k = 0; k < ORTH_COUNT(given); k++)
+        CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", given[k][0], given[k][1]));
+    for (int k = 0; k < ORTH_COUNT(away); k++)
+        CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", away[k], "none"));
+    CHECK_OK(ctx, orth_search_make(ctx, &s, &base, cluster, goal));
+    CHECK_OK(ctx, orth_search_report(ctx, &s, max_plans, json, &report, &winner));
+    assert_true(winner >= 0);
+    orth_search_release(ctx, &s);
+    orth_config_release(ctx, &base);
+    return report;
+}
+
+/* The second best by cost has more devices, and is faster on any cluster: that is no news of a changed one. */
+TEST(what_an_answer_depends_on_is_judged_by_the_goal_and_said_where_the_order_changes)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char *text = report_small(ctx, "h100-16", ORTH_GOAL_TIME, 4, 64, 100, false);
+    const char *line = strstr(text, "messages between nodes 10 x as late (jitter)"), *said = line ? strstr(line, "; number 2 is then faster by ") : NULL;
+    if (!said || said > strchr(line, '\n'))
+        fail_msg("%s", text);
+    orth_mem_free(ctx, text);
+    for (orth_goal goal = ORTH_GOAL_COST; goal <= ORTH_GOAL_MEMORY; goal++) {
+        text = report_small(ctx, "a100-80gb-4", goal, 4, 8, 100, false);
+        if (!strstr(text, "links in a node at half the bandwidth") || strstr(text, "; number 2"))
+            fail_msg("%s", text);
+        orth_mem_free(ctx, text);
+    }
+    test_ctx_free(ctx);
+}
+
+/* tp 8 divides neither 4 nor 12 heads. Of a node of 8, 4 is a part; 3 is not. */
+TEST(tensor_parallel_in_a_node_is_any_that_stays_in_a_node)
+{
+    static const char key[] = "tensor parallel in a node, ZeRO 0 or 1", across[] = "tensor parallel across nodes";
+    orth_ctx *ctx = test_ctx(1);
+    for (int heads = 4; heads <= 12; heads += 8) {
+        char *json = report_small(ctx, heads == 4 ? "h100-8" : "h100-24", ORTH_GOAL_TIME, heads, 48, 100, true);
+        json_t *root = json_loads(json, 0, NULL), *popular = json_object_get(root, "popular");
+        const json_t *in = json_object_get(popular, key), *out = json_object_get(popular, across);
+        const json_int_t tp = json_integer_value(json_object_get(in, "tp")), wide = json_integer_value(json_object_get(out, "tp"));
+        if (tp != 2 && tp != 4)
+            fail_msg("%d heads, in a node: tp %d", heads, (int)tp);
+        assert_true(heads == 4 ? wide == 0 : 8 % wide != 0);
+        json_decref(root);
+        orth_mem_free(ctx, json);
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(the_plans_that_are_allowed_bound_those_for_the_winner_which_the_report_counts)
+{
+    static const int most[] = {1, 2, 5, 20};
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < ORTH_COUNT(most); k++) {
+        char said[64], *json = report_small(ctx, "h100-16", ORTH_GOAL_TIME, 4, 64, most[k], true), *text = report_small(ctx, "h100-16", ORTH_GOAL_TIME, 4, 64, most[k], false);
+        json_t *root = json_loads(json, 0, NULL);
+        const int winner = (int)json_integer_value(json_object_get(root, "winner_plans")), all = (int)json_integer_value(json_object_get(root, "plans"));
+        if (winner < 1 || winner > most[k] || all < winner)
+            fail_msg("%d plans allowed, %d for the winner, %d in all", most[k], winner, all);
+        snprintf(said, sizeof said, "%d full plans, %d of them for the winner\n", all, winner);
+        assert_non_null(strstr(text, said));
+        json_decref(root);
+        orth_mem_free(ctx, json);
+        orth_mem_free(ctx, text);
+    }
+    test_ctx_free(ctx);
+}
+
 /* What `plan` says of the winner's whole run. */
 static void plan_winner(orth_ctx *ctx, const orth_search *s, int32_t winner, orth_cluster_plan *out, double *tokens)
 {
@@ -724,6 +803,9 @@ int main(void)
         cmocka_unit_test(layouts_that_a_rule_between_keys_refuses_are_left_out_and_counted),
         cmocka_unit_test(a_hundred_thousand_layouts_are_ranked_in_two_seconds_of_processor_time),
         cmocka_unit_test(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_same_price),
+        cmocka_unit_test(what_an_answer_depends_on_is_judged_by_the_goal_and_said_where_the_order_changes),
+        cmocka_unit_test(tensor_parallel_in_a_node_is_any_that_stays_in_a_node),
+        cmocka_unit_test(the_plans_that_are_allowed_bound_those_for_the_winner_which_the_report_counts),
         cmocka_unit_test(the_cost_of_a_search_counts_interruptions_and_spot_nodes_as_a_plan_does),
         cmocka_unit_test(layouts_that_are_refused_when_they_are_compiled_are_left_out),
         cmocka_unit_test(what_few_plans_give_is_the_best_of_all_that_were_planned),

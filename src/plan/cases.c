@@ -13,17 +13,33 @@
 
 /* ---- reading ---- */
 
+/* Whether the text has the lower-case name in it, in whatever case. */
+static bool has_name(const char *text, const char *name)
+{
+    for (; *text; text++) {
+        size_t n = 0;
+        while (name[n] && tolower((unsigned char)text[n]) == name[n])
+            n++;
+        if (!name[n])
+            return true;
+    }
+    return false;
+}
+
+static bool has_one_of(const char *text, const char *const *names, int num)
+{
+    for (int i = 0; i < num; i++)
+        if (has_name(text, names[i]))
+            return true;
+    return false;
+}
+
 static bool mentions(const json_t *c, const char *name)
 {
     const char *const texts[] = {case_word(c, "id"), case_word(c, "family"), case_word(c, "precision"), case_word(json_object_get(c, "source"), "name")};
     for (int i = 0; i < ORTH_COUNT(texts); i++)
-        for (const char *t = texts[i]; *t; t++) {
-            size_t n = 0;
-            while (name[n] && tolower((unsigned char)t[n]) == name[n])
-                n++;
-            if (!name[n])
-                return true;
-        }
+        if (has_name(texts[i], name))
+            return true;
     return false;
 }
 
@@ -93,17 +109,28 @@ static void read_layout(const json_t *l, bool newer, orth_job *j)
     j->schedule = strcmp(s, "zb-1p") == 0 ? "zb-h1" : strcmp(s, "zb-2p") == 0 ? "zb-2p" : j->chunks > 1 ? "interleaved" : "1f1b";
 }
 
+/* What products are computed in that the estimate prices, and types that it does not price, in whatever part of a step they are. Computing in 32 bits is
+ * not priced, as a case has no peak for it, but text that names a 16-bit type, too, has its masters or sums in 32 bits. */
+static const char *const fp8_names[] = {"fp8", "float8"}, *const half_names[] = {"bf16", "bfloat16", "fp16", "float16"};
+static const char *const other_names[] = {"fp64", "float64", "fp4", "float4", "fp6", "float6", "int4", "int8", "int16", "int32"};
+
+static bool is_priced(const char *precision)
+{
+    return !*precision || ((has_one_of(precision, fp8_names, ORTH_COUNT(fp8_names)) || has_one_of(precision, half_names, ORTH_COUNT(half_names))) &&
+                           !has_one_of(precision, other_names, ORTH_COUNT(other_names)));
+}
+
 static void read_precision(const json_t *c, orth_job *j)
 {
     const char *states = case_word(json_object_get(c, "layout"), "optimizer_state"), *p = case_word(c, "precision");
-    j->fp8 = strstr(p, "fp8") != NULL;
-    const bool shards = strstr(p, "fp32 shards") || strstr(p, "fp32 master shards") || strstr(states, "fp32 params");
+    j->fp8 = has_one_of(p, fp8_names, ORTH_COUNT(fp8_names));
+    const bool shards = has_name(p, "fp32 shards") || has_name(p, "fp32 master shards") || strstr(states, "fp32 params");
     /* Autocast: a 16-bit copy of each weight besides fp32 weights, gradients and moments. */
-    j->recipe = strstr(p, "autocast, fp32 parameters") ? (orth_state_bytes){2, 4, 12}
+    j->recipe = has_name(p, "autocast, fp32 parameters") ? (orth_state_bytes){2, 4, 12}
               : shards ? (orth_state_bytes){4, 4, 8} : strstr(states, "bf16 adam") ? (orth_state_bytes){2, 2, 4}
-              : strstr(p, "fp32 grad accumulation") ? (orth_state_bytes){2, 6, 12}
+              : has_name(p, "fp32 grad accumulation") ? (orth_state_bytes){2, 6, 12}
               : strcmp(system_of(c), "megatron") == 0 ? (orth_state_bytes){2, 4, 12} : (orth_state_bytes){2, 2, 12};
-    j->reduced_bytes = shards && !strstr(p, "PURE") ? 4 : 2;
+    j->reduced_bytes = shards && !has_name(p, "pure") ? 4 : 2;
     j->keeps_masks = j->model.family == ORTH_FAMILY_GPT2 && strcmp(system_of(c), "megatron") == 0; /* which trains GPT with dropout by default */
 }
 
@@ -232,22 +259,16 @@ static orth_status choose_recompute(orth_ctx *ctx, orth_case *x, const orth_soft
     return ORTH_OK;
 }
 
-/* No run is faster than the peak of its devices, or larger than their memory. The FLOPs are the least that count: attention by halves. */
-static void judge_claim(orth_case *x)
-{
-    const double rate = 1e12 * (x->job.fp8 ? x->hardware.device_fp8_tflops : x->hardware.device_bf16_tflops);
-    const double times = x->tokens_per_s * x->e.flops / x->tokens / rate;
-    if (times > 1)
-        snprintf(x->claim, sizeof x->claim, "impossible: the measured speed is %.2f times the peak of the devices", times);
-    else if (x->peak_GiB > x->hardware.device_memory_GiB)
-        snprintf(x->claim, sizeof x->claim, "impossible: a device of %.0f GiB cannot have held %.1f", x->hardware.device_memory_GiB, x->peak_GiB);
-}
-
 static orth_status predict(orth_ctx *ctx, orth_case *x, const orth_software *software)
 {
     const json_t *m = json_object_get(x->c, "model"), *l = json_object_get(x->c, "layout"), *h = json_object_get(x->c, "hardware");
     if (strcmp(case_word(m, "arch"), "moe") == 0) {
         say(x, "a mixture of experts: not supported by this version");
+        return ORTH_OK;
+    }
+    if (!is_priced(case_word(x->c, "precision"))) {
+        snprintf(x->impossible, sizeof x->impossible, "precision=\"%.60s\": not supported: bf16, fp16 and fp8 are, and no other types beside them but fp32",
+                 ORTH_SHOWN(case_word(x->c, "precision")));
         return ORTH_OK;
     }
     read_model(m, &x->job);
@@ -291,7 +312,7 @@ static orth_status predict(orth_ctx *ctx, orth_case *x, const orth_software *sof
     x->peak_GiB = case_number(json_object_get(x->c, "measured"), "peak_mem_GiB", NAN);
     x->mfu_points = case_number(json_object_get(x->c, "derived"), "mfu_vs_bf16_peak_pct", NAN);
     x->error = measured / x->speed - 1;
-    judge_claim(x);
+    case_judge(x);
     return ORTH_OK;
 }
 

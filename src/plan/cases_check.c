@@ -2,6 +2,7 @@
  * be predicted as something else than it says. */
 #include <math.h>
 
+#include "config/config.h"
 #include "plan/cases_impl.h"
 
 double case_number(const json_t *o, const char *key, double missing)
@@ -86,6 +87,13 @@ static const field fields[] = {
     {"layout", "hsdp", FIELD_FLAG},
     {"measured", "peak_mem_GiB", FIELD_NUMBER},
     {"measured", "oom", FIELD_FLAG},
+    {"measured", "tokens_per_s_per_gpu", FIELD_NUMBER},
+    {"measured", "step_s", FIELD_NUMBER},
+    {"measured", "step_time_s", FIELD_NUMBER},
+    {"measured", "tflops_per_gpu", FIELD_NUMBER},
+    {"measured", "mfu", FIELD_NUMBER},
+    {"measured", "hfu", FIELD_NUMBER},
+    {"measured", "mfu_peak", FIELD_WORD, {"bf16", "fp8"}},
     {"derived", "tokens_per_s_per_gpu", FIELD_NUMBER},
     {"derived", "mfu_vs_bf16_peak_pct", FIELD_NUMBER},
 };
@@ -153,6 +161,27 @@ static orth_status check_kinds(orth_ctx *ctx, const char *path, const json_t *c)
 
 /* ---- numbers ---- */
 
+#define MOST 1e9           /* of any number */
+#define MOST_SEQUENCES 1e6 /* of a batch */
+#define MOST_PASSES 1e7    /* micro-batches times chunks of the model: an estimate goes through them one by one, and keeps about 80 bytes of each */
+
+/* What sizes may be at most: as much as the key of a run file that means the same, but for the batch. */
+static double most_of(const char *object, const char *key)
+{
+    static const struct {
+        const char *object, *key;
+        orth_option_id option;
+    } sizes[] = {{"model", "layers", ORTH_OPT_model_layers}, {"model", "hidden", ORTH_OPT_model_hidden}, {"model", "heads", ORTH_OPT_model_heads},
+                 {"model", "kv_heads", ORTH_OPT_model_kv_heads}, {"model", "head_dim", ORTH_OPT_model_head_dim}, {"model", "ffn", ORTH_OPT_model_ffn},
+                 {"model", "vocab", ORTH_OPT_model_vocab}, {"model", "seq", ORTH_OPT_data_seq_len}, {"layout", "tp", ORTH_OPT_parallel_tp},
+                 {"layout", "pp", ORTH_OPT_parallel_pp}, {"layout", "vpp", ORTH_OPT_parallel_virtual_stages}, {"layout", "dp", ORTH_OPT_parallel_dp},
+                 {"layout", "cp", ORTH_OPT_parallel_cp}, {"layout", "micro_batch", ORTH_OPT_train_micro_batch}};
+    for (int i = 0; i < ORTH_COUNT(sizes); i++)
+        if (strcmp(sizes[i].object, object) == 0 && strcmp(sizes[i].key, key) == 0)
+            return orth_option_get(sizes[i].option)->max;
+    return strcmp(key, "global_batch_seqs") == 0 || strcmp(key, "grad_accum") == 0 ? MOST_SEQUENCES : MOST;
+}
+
 static orth_status check_numbers(orth_ctx *ctx, const char *path, const json_t *c, const char *object)
 {
     const char *key;
@@ -160,10 +189,24 @@ static orth_status check_numbers(orth_ctx *ctx, const char *path, const json_t *
     json_object_foreach(json_object_get(c, object), key, v) {
         /* Without fp8 or sharding; a model without heads and the like is listed as impossible. */
         const bool zero = strcmp(key, "zero_stage") == 0 || strcmp(key, "peak_dense_fp8_TFLOPs") == 0 || strcmp(object, "model") == 0;
-        const double x = json_number_value(v);
-        if (json_is_number(v) && !(x <= 1e9 && (zero ? x >= 0 : x > 0)))
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': %s.%s=%.9g: must be %s, and at most 1e9", path, case_word(c, "id"), object, key, x,
-                             zero ? "0 or more" : "more than 0");
+        const double x = json_number_value(v), most = most_of(object, key);
+        if (json_is_number(v) && !(x <= most && (zero ? x >= 0 : x > 0)))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': %s.%s=%.9g: must be %s, and at most %.9g", path, case_word(c, "id"), object, key, x,
+                             zero ? "0 or more" : "more than 0", most);
+    }
+    return ORTH_OK;
+}
+
+/* Figures that were measured, or derived from such. Of other keys, which nothing reads, no rule is known. */
+static orth_status check_figures(orth_ctx *ctx, const char *path, const json_t *c)
+{
+    for (int i = 0; i < ORTH_COUNT(fields); i++) {
+        const field *f = &fields[i];
+        const bool figure = f->kind == FIELD_NUMBER && (strcmp(f->object, "measured") == 0 || strcmp(f->object, "derived") == 0);
+        const double x = figure ? case_number(json_object_get(c, f->object), f->key, 1) : 1;
+        if (!(x > 0 && x <= MOST))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': %s.%s=%.9g: must be more than 0, and at most %.9g", path, case_word(c, "id"), f->object, f->key, x,
+                             MOST);
     }
     return ORTH_OK;
 }
@@ -190,6 +233,10 @@ static orth_status check_batch(orth_ctx *ctx, const char *path, const json_t *c)
     if (fmod(batch, each) != 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.global_batch_seqs=%.9g: must be a multiple of %s * dp = %.9g", path, case_word(c, "id"), batch,
                          accum > 0 ? "grad_accum" : "micro_batch", each);
+    const double chunks = case_number(l, "pp", 1) * case_number(l, "vpp", 1), num = accum > 0 ? accum : fmax(1, batch / each);
+    if (num * chunks > MOST_PASSES)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.%s=%.9g: %.9g micro-batches of a rank, times pp * vpp = %.9g, must be at most %.9g", path,
+                         case_word(c, "id"), accum > 0 ? "grad_accum" : "global_batch_seqs", accum > 0 ? accum : batch, num, chunks, MOST_PASSES);
     return ORTH_OK;
 }
 
@@ -203,6 +250,7 @@ orth_status case_check(orth_ctx *ctx, const char *path, const json_t *c)
     ORTH_TRY(check_kinds(ctx, path, c));
     for (int i = 0; i < ORTH_COUNT(objects); i++)
         ORTH_TRY(check_numbers(ctx, path, c, objects[i]));
+    ORTH_TRY(check_figures(ctx, path, c));
     ORTH_TRY(check_layout(ctx, path, c));
     const json_t *l = json_object_get(c, "layout"), *h = json_object_get(c, "hardware");
     const double ranks = case_number(l, "dp", 1) * case_number(l, "tp", 1) * case_number(l, "pp", 1) * case_number(l, "cp", 1);

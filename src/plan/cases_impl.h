@@ -19,7 +19,7 @@ typedef struct {
     double tokens, devices, speed, mfu, hfu;
     bool fits;
     char impossible[256];
-    char claim[96];        /* why what was measured cannot be; empty: it can */
+    char claim[128];        /* why what was measured cannot be; empty: it can */
 } orth_case;
 
 /* A number of an object, or `missing` where there is none; a word, or "". */
@@ -27,6 +27,9 @@ double case_number(const json_t *o, const char *key, double missing);
 const char *case_word(const json_t *o, const char *key);
 /* ORTH_ERR_ARG with file, case, key and rule for what cannot be or contradicts itself. */
 orth_status case_check(orth_ctx *ctx, const char *path, const json_t *c);
+
+/* Sets x->claim where no run can have had the figures that were measured. x is predicted. */
+void case_judge(orth_case *x);
 
 /* Of absolute values. */
 typedef struct {

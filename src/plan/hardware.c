@@ -105,10 +105,10 @@ static orth_status check_together(orth_ctx *ctx, const orth_hardware *h, const o
     if (h->device_reserved_GiB >= h->device_memory_GiB)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: device.reserved_GiB=%.9g: must be less than device.memory_GiB=%.9g",
                          reserved[0] ? reserved : name, h->device_reserved_GiB, h->device_memory_GiB);
-    if (h->price_spot_share < 1 && (h->price_spot == 0 || h->price_on_demand == 0))
+    if (h->price_spot_share < 1 && (h->price_spot == 0 || !orth_hardware_has_on_demand(h)))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: price.spot_share=%.9g: price.%s is missing: some nodes are then bought at each of the two prices",
                          orth_described_place(p, "price.spot_share"), h->price_spot_share, h->price_spot == 0 ? "spot" : "on_demand");
-    if (h->price_on_demand > 0 && h->price_spot > h->price_on_demand)
+    if (orth_hardware_has_on_demand(h) && h->price_spot > h->price_on_demand)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: price.spot=%.9g: must be at most price.on_demand=%.9g: a node that may be taken away is not dearer than one that "
                          "may not", orth_described_place(p, "price.spot"), h->price_spot, h->price_on_demand);
     if (h->device_fp32_tflops == 0 && h->device_bf16_tflops == 0 && h->device_fp16_tflops == 0)
@@ -134,6 +134,7 @@ static orth_status parse(orth_ctx *ctx, orth_hardware *out, const char *name, co
     ORTH_TRY(orth_described_parse(ctx, &hardware, &h, &places, name, text, num_bytes));
     snprintf(h.file, sizeof h.file, "%.127s", name);
     h.has_network = orth_described_has(&places, "network");
+    h.has_on_demand = orth_described_place(&places, "price.on_demand")[0] != '\0';
     ORTH_TRY(set_topology(ctx, &h, &places));
     ORTH_TRY(check_host(ctx, &h, &places, name));
     ORTH_TRY(check_together(ctx, &h, &places, name));

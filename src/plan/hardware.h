@@ -21,6 +21,7 @@ typedef struct {
     char file[128];           /* the description's, for messages; "" of a cluster of groups */
     orth_topology topology;
     bool has_network, has_host;
+    bool has_on_demand;       /* price.on_demand is given, maybe as 0 */
     int64_t num_devices;      /* of the cluster; 0: as many as are asked for */
     orth_isa isa;             /* of the host's kernels */
     orth_op_times times;      /* of a host; zero: not measured */
@@ -32,6 +33,12 @@ typedef struct {
 orth_status orth_hardware_parse(orth_ctx *ctx, orth_hardware *out, const char *name, const char *text, size_t num_bytes);
 
 void orth_hardware_release(orth_ctx *ctx, orth_hardware *h);
+
+/* Whether devices have a price on demand: 0 is one, where it is given. */
+static inline bool orth_hardware_has_on_demand(const orth_hardware *h)
+{
+    return h->has_on_demand || h->price_on_demand > 0;
+}
 
 /* The cluster that a word names: "h100-512" (512 devices of configs/hardware/h100.yaml, which the program holds), "h100"
  * (as many as are asked for), "mine.yaml" or "mine.yaml-64" (a file; one of groups says itself how many). ORTH_ERR_ARG for an unknown

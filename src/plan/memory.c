@@ -15,13 +15,19 @@ void orth_outside_json(orth_json_out *j, const char *key, const orth_outside *o)
     orth_json_close(j, '}');
 }
 
-void orth_arenas_json(orth_json_out *j, const char *key, const orth_arena_use a[ORTH_NUM_SPACES])
+const char *orth_memory_space_name(orth_space s, orth_space kernels, bool on_devices)
 {
+    return orth_space_name(on_devices && s == kernels ? ORTH_SPACE_DEVICE : s);
+}
+
+void orth_arenas_json(orth_json_out *j, const char *key, const orth_arena_use a[ORTH_NUM_SPACES], bool on_devices)
+{
+    const orth_space kernels = a[ORTH_SPACE_DEVICE].reserved > 0 ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST;
     orth_json_open(j, key, '{');
     for (int s = 0; s < ORTH_NUM_SPACES; s++) {
         if (a[s].reserved == 0)
             continue;
-        orth_json_open(j, orth_space_name((orth_space)s), '{');
+        orth_json_open(j, orth_memory_space_name((orth_space)s, kernels, on_devices), '{');
         orth_json_print(j, "between_steps", "%zu", a[s].between_steps);
         orth_json_print(j, "peak", "%zu", a[s].peak);
         orth_json_print(j, "reserved", "%zu", a[s].reserved);
@@ -62,7 +68,7 @@ static void add_classes(orth_json_out *j, const size_t bytes[ORTH_NUM_CLASSES])
     orth_json_print(j, "total", "%zu", total);
 }
 
-void orth_memory_json(orth_json_out *j, const char *key, const orth_memory *m)
+void orth_memory_json(orth_json_out *j, const char *key, const orth_memory *m, bool on_devices)
 {
     size_t sums[ORTH_NUM_CLASSES];
     for (int c = 0; c < ORTH_NUM_CLASSES; c++)
@@ -73,7 +79,7 @@ void orth_memory_json(orth_json_out *j, const char *key, const orth_memory *m)
     for (int s = 0; s < ORTH_NUM_SPACES; s++) {
         if (orth_memory_of_space(m, (orth_space)s) == 0)
             continue;
-        orth_json_open(j, orth_space_name((orth_space)s), '{');
+        orth_json_open(j, orth_memory_space_name((orth_space)s, orth_memory_of_kernels(m), on_devices), '{');
         add_classes(j, m->of[s]);
         orth_json_close(j, '}');
     }

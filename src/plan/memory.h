@@ -32,8 +32,12 @@ typedef struct {
     size_t peak;             /* live when most is */
     size_t reserved;         /* mapped: with gaps between buffers, and room for an evaluation */
 } orth_arena_use;
+/* What JSON calls space s, where kernels work in `kernels`. A program that offloads nothing has one space, which it calls the host's; of a plan for devices
+ * (on_devices) that is the device's memory, and is named so. */
+const char *orth_memory_space_name(orth_space s, orth_space kernels, bool on_devices);
+
 /* {"host": {"between_steps": ..., ...}} of the spaces that have bytes. */
-void orth_arenas_json(orth_json_out *j, const char *key, const orth_arena_use a[ORTH_NUM_SPACES]);
+void orth_arenas_json(orth_json_out *j, const char *key, const orth_arena_use a[ORTH_NUM_SPACES], bool on_devices);
 
 size_t orth_memory_of_class(const orth_memory *m, orth_class c);
 size_t orth_memory_of_space(const orth_memory *m, orth_space s);
@@ -41,7 +45,7 @@ size_t orth_memory_of_space(const orth_memory *m, orth_space s);
 orth_space orth_memory_of_kernels(const orth_memory *m);
 
 /* {"params": ..., "total": ..., "spaces": {"host": {"params": ..., "total": ...}}}: sums over spaces, then each space that has bytes. */
-void orth_memory_json(orth_json_out *j, const char *key, const orth_memory *m);
+void orth_memory_json(orth_json_out *j, const char *key, const orth_memory *m, bool on_devices);
 
 /* Rows for people: a section for each space that has bytes, headed "memory of WHOSE" and, where there are several, the space. */
 void orth_memory_add_rows(orth_ctx *ctx, orth_text *out, const orth_memory *m, const char *whose);

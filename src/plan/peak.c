@@ -1,6 +1,7 @@
 /* peak.c -- see peak.h. */
 #include "plan/peak.h"
 
+#include "plan/memory.h"
 #include "program/ir/live.h"
 
 /* One space at its fullest. */
@@ -111,7 +112,7 @@ static void add_sums(orth_ctx *ctx, orth_text *out, const peak *x)
     orth_text_add(ctx, out, "\n");
 }
 
-void orth_peak_add_text(orth_ctx *ctx, orth_text *out, const orth_program *p, int rank, int rows)
+void orth_peak_add_text(orth_ctx *ctx, orth_text *out, const orth_program *p, bool on_devices, int rank, int rows)
 {
     for (int s = 0; s < ORTH_NUM_SPACES; s++) {
         peak x = {.live = NULL};
@@ -119,7 +120,7 @@ void orth_peak_add_text(orth_ctx *ctx, orth_text *out, const orth_program *p, in
             continue;
         const orth_instr *n = &p->instrs[p->peak_instr[s]];
         out->failed = out->failed || find(ctx, p, (orth_space)s, &x) != ORTH_OK;
-        orth_text_addf(ctx, out, "rank %d, %s memory: %zu of %zu B live during instruction %d (%s, ", rank, orth_space_name((orth_space)s),
+        orth_text_addf(ctx, out, "rank %d, %s memory: %zu of %zu B live during instruction %d (%s, ", rank, orth_memory_space_name((orth_space)s, p->space, on_devices),
                        x.bytes, p->space_bytes[s], (int)p->peak_instr[s], orth_op_name(n->op));
         add_place(ctx, out, n);
         orth_text_addf(ctx, out, ")%s\n", x.num > rows ? "; the largest:" : ":");
@@ -195,7 +196,7 @@ static void add_rest_json(orth_json_out *j, const peak *x, int rows)
     orth_json_close(j, '}');
 }
 
-void orth_peak_add_json(orth_json_out *j, const orth_program *p, int rank, int rows)
+void orth_peak_add_json(orth_json_out *j, const orth_program *p, bool on_devices, int rank, int rows)
 {
     for (int s = 0; s < ORTH_NUM_SPACES; s++) {
         peak x = {.live = NULL};
@@ -204,7 +205,7 @@ void orth_peak_add_json(orth_json_out *j, const orth_program *p, int rank, int r
         j->text->failed = j->text->failed || find(j->ctx, p, (orth_space)s, &x) != ORTH_OK;
         orth_json_open(j, NULL, '{');
         orth_json_print(j, "rank", "%d", rank);
-        orth_json_string(j, "space", orth_space_name((orth_space)s));
+        orth_json_string(j, "space", orth_memory_space_name((orth_space)s, p->space, on_devices));
         orth_json_print(j, "instr", "%d", (int)p->peak_instr[s]);
         add_place_json(j, &p->instrs[p->peak_instr[s]]);
         orth_json_print(j, "bytes", "%zu", x.bytes);

@@ -18,8 +18,8 @@ void orth_peak_moment_json(orth_json_out *j, const char *key, const orth_peak_mo
 
 /* Rows for people, about rank `rank`'s placed program p: the `rows` largest buffers of each space in which it has an arena, and the
  * activations among all by layer and by op. Failures are noted in *out. */
-void orth_peak_add_text(orth_ctx *ctx, orth_text *out, const orth_program *p, int rank, int rows);
+void orth_peak_add_text(orth_ctx *ctx, orth_text *out, const orth_program *p, bool on_devices, int rank, int rows);
 
 /* The same as JSON: an object for each space, into an array (docs/formats/run.md). */
-void orth_peak_add_json(orth_json_out *j, const orth_program *p, int rank, int rows);
+void orth_peak_add_json(orth_json_out *j, const orth_program *p, bool on_devices, int rank, int rows);
 #endif

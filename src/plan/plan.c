@@ -217,8 +217,8 @@ static void add_rank(orth_json_out *j, int rank, const orth_plan *p)
     orth_json_print(j, "pp", "%d", p->coords.pp);
     orth_json_print(j, "cp", "%d", p->coords.cp);
     orth_json_close(j, '}');
-    orth_memory_json(j, "memory", &p->memory);
-    orth_arenas_json(j, "arenas", p->arenas);
+    orth_memory_json(j, "memory", &p->memory, p->on_devices);
+    orth_arenas_json(j, "arenas", p->arenas, p->on_devices);
     orth_peak_moment_json(j, "peak", &p->peak);
     orth_outside_json(j, "outside", &p->outside);
     orth_traffic_json(j, "comm", &p->traffic, true);
@@ -295,10 +295,11 @@ static void add_cost(orth_json_out *j, const orth_plan *p)
     const struct {
         const char *key;
         double value;
-    } rows[] = {{"days", p->days}, {"on_demand_usd", p->on_demand_usd}, {"spot_usd", p->spot_usd}, {"goodput", p->goodput}, {"spot_goodput", p->spot_goodput}};
+        bool free; /* 0 is known */
+    } rows[] = {{"days", p->days}, {"on_demand_usd", p->on_demand_usd, p->has_on_demand}, {"spot_usd", p->spot_usd}, {"goodput", p->goodput}, {"spot_goodput", p->spot_goodput}};
     orth_json_open(j, "cost", '{');
     for (int k = 0; k < ORTH_COUNT(rows); k++)
-        orth_json_number(j, rows[k].key, rows[k].value > 0 ? rows[k].value : NAN); /* not known: null */
+        orth_json_number(j, rows[k].key, rows[k].value > 0 || (rows[k].free && p->days > 0) ? rows[k].value : NAN); /* not known: null */
     orth_json_close(j, '}');
 }
 

@@ -49,6 +49,7 @@ typedef struct {
     double peak_flops;         /* of all ranks together, as priced; of totals */
     const char *times_of;      /* the machine whose measured times they are; NULL: measured peaks */
     double days, on_demand_usd, spot_usd; /* of the whole run on a described cluster; of totals; 0: not known, null in JSON */
+    bool has_on_demand;        /* of totals: on_demand_usd is known where days are, even if it is 0 */
     double goodput, spot_goodput; /* share of that time that makes progress, and of a run at price.spot; 0: not known, or none */
     const char *peaks;         /* of totals, a JSON array: what is live at the peak of ranks (plan/peak.h); NULL: not looked for */
     const char *shares;        /* of totals, a JSON object: the step with other shares of the batch (tools/shares.h); NULL: not looked for */
@@ -56,6 +57,7 @@ typedef struct {
     const char *groups;        /* of totals, a JSON array: each group of devices; NULL: there is one kind */
     const char *warnings;      /* of totals, a JSON array: what the log was warned of; NULL: of a run, which has its log */
     orth_plan_coords coords;   /* place of the rank in the mesh */
+    bool on_devices;           /* kernels work in the memory of a device that is not the host's */
 } orth_plan;
 
 /* What a plan is held to: each memory that has a limit of its own. */

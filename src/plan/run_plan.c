@@ -104,9 +104,9 @@ static orth_status write_peaks(orth_ctx *ctx, orth_run_plan *p, bool json, char 
         const orth_compiled *compiled;
         s = orth_programs_of(ctx, &p->programs, ranks[i], &compiled);
         if (s == ORTH_OK && json)
-            orth_peak_add_json(&j, &compiled->program, ranks[i], PEAK_ROWS_JSON);
+            orth_peak_add_json(&j, &compiled->program, p->ranks[ranks[i]].on_devices, ranks[i], PEAK_ROWS_JSON);
         else if (s == ORTH_OK)
-            orth_peak_add_text(ctx, &text, &compiled->program, ranks[i], PEAK_ROWS_TEXT);
+            orth_peak_add_text(ctx, &text, &compiled->program, p->ranks[ranks[i]].on_devices, ranks[i], PEAK_ROWS_TEXT);
     }
     if (json)
         orth_json_close(&j, ']');
@@ -311,7 +311,7 @@ static orth_status add_rank(orth_ctx *ctx, timeline *x, const orth_program *p, i
     snprintf(name, sizeof name, "rank %d (stage %d)", rank, stage);
     orth_timeline_actions(p, x->clocks[rank], x->origin, spans, list->num_actions);
     if (x->traced && (!x->drawn || is_drawn(x->plan, x->drawn, rank)))
-        orth_timeline_add(ctx, &x->trace, rank, name, p, list, spans, x->clocks[rank], x->origin);
+        orth_timeline_add(ctx, &x->trace, rank, name, p, x->plan->ranks[rank].on_devices, list, spans, x->clocks[rank], x->origin);
     if (orth_mesh_moved(&s->mesh, 0, ORTH_AXIS_PP, stage) == rank)
         x->spans[stage] = spans;
     return ORTH_OK;

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "plan/memory.h"
 #include "program/ir/live.h"
 
 enum { ROW_ACTIONS = 0, ROW_COMPUTE = 1, ROW_GROUPS = 2, ROW_QUEUES = ROW_GROUPS + ORTH_NUM_GROUPS };
@@ -80,8 +81,8 @@ static void add_action(orth_ctx *ctx, orth_trace *t, int rank, const orth_action
                     llround(1e9 * span->end), detail);
 }
 
-/* "host memory": bytes of each class, persistent ones included, whenever they change. */
-static void add_memory(orth_ctx *ctx, orth_trace *t, int rank, const orth_program *p, orth_space space, const int64_t *clock, int64_t origin)
+/* "device memory": bytes of each class, persistent ones included, whenever they change. */
+static void add_memory(orth_ctx *ctx, orth_trace *t, int rank, const orth_program *p, bool on_devices, orth_space space, const int64_t *clock, int64_t origin)
 {
     const char *series[ORTH_NUM_CLASSES];
     char name[32];
@@ -91,7 +92,7 @@ static void add_memory(orth_ctx *ctx, orth_trace *t, int rank, const orth_progra
         t->text.failed = true;
         return;
     }
-    snprintf(name, sizeof name, "%s memory", orth_space_name(space));
+    snprintf(name, sizeof name, "%s memory", orth_memory_space_name(space, p->space, on_devices));
     for (int c = 0; c < ORTH_NUM_CLASSES; c++)
         series[c] = orth_class_name((orth_class)c);
     for (int32_t i = 0; i < p->num_instrs; i++) {
@@ -104,7 +105,7 @@ static void add_memory(orth_ctx *ctx, orth_trace *t, int rank, const orth_progra
     orth_mem_free(ctx, live);
 }
 
-void orth_timeline_add(orth_ctx *ctx, orth_trace *t, int rank, const char *name, const orth_program *p,
+void orth_timeline_add(orth_ctx *ctx, orth_trace *t, int rank, const char *name, const orth_program *p, bool on_devices,
                        const orth_action_list *list, const orth_span *spans, const int64_t *clock, int64_t origin)
 {
     name_rows(ctx, t, rank, name, p);
@@ -119,7 +120,7 @@ void orth_timeline_add(orth_ctx *ctx, orth_trace *t, int rank, const char *name,
     }
     for (int s = 0; s < ORTH_NUM_SPACES; s++)
         if (p->space_bytes[s] > 0)
-            add_memory(ctx, t, rank, p, (orth_space)s, clock, origin);
+            add_memory(ctx, t, rank, p, on_devices, (orth_space)s, clock, origin);
 }
 
 orth_status orth_timeline_bubble(orth_ctx *ctx, const orth_schedule *s, const orth_span *const *spans, orth_bubble *out)

@@ -22,7 +22,7 @@ void orth_timeline_actions(const orth_program *p, const int64_t *clock, int64_t 
 
 /* Adds a rank: its actions, which the program was compiled from, and its instructions. `name` is that of the process
  * ("rank 3 (dp 1, pp 1)"). Failures are noted in the trace. */
-void orth_timeline_add(orth_ctx *ctx, orth_trace *t, int rank, const char *name, const orth_program *p,
+void orth_timeline_add(orth_ctx *ctx, orth_trace *t, int rank, const char *name, const orth_program *p, bool on_devices,
                        const orth_action_list *list, const orth_span *spans, const int64_t *clock, int64_t origin);
 
 /* Idle time of a pipeline from the first action of any rank to the last, as a share: as it was, and as the schedule

@@ -129,7 +129,7 @@ static void add_row(orth_ctx *ctx, const comparison *x, orth_text *t, int row)
     }
     orth_text_addf(ctx, t, "%10.2f  %-4s %12.6g %12.6g %7.3f", (double)p->bytes / 0x1p30, p->fits ? "yes" : "no", p->step_s, p->tokens_per_s,
                    p->mfu);
-    if (p->usd > 0)
+    if (!isnan(p->usd))
         orth_text_addf(ctx, t, " %12.0f", p->usd);
     orth_text_add(ctx, t, "\n");
 }
@@ -182,7 +182,7 @@ static json_t *row_json(const comparison *x, int row)
     return json_pack("{s:o,s:i,s:I,s:I,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o}", "values", values, "ranks", p->num_ranks, "memory",
                      (json_int_t)p->bytes, "memory_limit", (json_int_t)p->limit_bytes, "fits", p->fits, "step_s", p->step_s, "tokens_per_s",
                      p->tokens_per_s, "mfu", p->mfu, "hfu", p->hfu, "compute_s", p->compute_s, "update_s", p->update_s, "exposed_loading_s", p->data_s,
-                     "wait_s", p->wait_s, "exposed_s", exposed, "days", known(p->days), "on_demand_usd", known(p->usd));
+                     "wait_s", p->wait_s, "exposed_s", exposed, "days", known(p->days), "on_demand_usd", isnan(p->usd) ? json_null() : json_real(p->usd));
 }
 
 static char *as_json(orth_ctx *ctx, const comparison *x)

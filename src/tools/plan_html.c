@@ -149,7 +149,7 @@ static void add_groups(orth_ctx *ctx, orth_text *t, const orth_plan_page *x, con
         add_escaped(ctx, t, g->own.device_name);
         orth_text_addf(ctx, t, "</td><td>%.2f</td><td>%.2f</td><td>%.1f %%</td><td>%.1f %%</td>", gib(f.most), gib(f.limit), 100 * f.busiest->compute_s / step,
                        100 * f.busiest->wait_s / step);
-        if (f.usd > 0)
+        if (!isnan(f.usd))
             orth_text_addf(ctx, t, "<td>%.0f</td></tr>\n", f.usd);
         else
             orth_text_add(ctx, t, "<td>-</td></tr>\n");
@@ -298,9 +298,9 @@ static void add_scaling(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
 
 /* ---- cost ---- */
 
-static void add_money(orth_ctx *ctx, orth_text *t, const char *name, double usd, double price)
+static void add_money(orth_ctx *ctx, orth_text *t, const char *name, double usd, double price, bool known)
 {
-    if (price > 0)
+    if (known)
         orth_text_addf(ctx, t, "<tr><td>%s</td><td>%.0f USD</td><td>%.2f USD a device and hour</td></tr>\n", name, usd, price);
 }
 
@@ -320,11 +320,11 @@ static void add_cost(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
         return;
     }
     orth_text_addf(ctx, t, "<div class=\"wide\"><table><tr><td>%.0f steps</td><td>%.3g days</td><td></td></tr>\n", c->steps, c->days);
-    add_money(ctx, t, "on demand", c->on_demand_usd, x->hardware->price_on_demand);
+    add_money(ctx, t, "on demand", c->on_demand_usd, x->hardware->price_on_demand, orth_hardware_has_on_demand(x->hardware));
     if (orth_goodput_is_none(&c->spot_goodput))
         orth_text_addf(ctx, t, "<tr><td>spot</td><td>no progress</td><td>an interruption in %.3g h</td></tr>\n", c->spot_goodput.between_s / 3600);
     else
-        add_money(ctx, t, "spot", c->spot_usd, orth_spot_price(x->hardware));
+        add_money(ctx, t, "spot", c->spot_usd, orth_spot_price(x->hardware), x->hardware->price_spot > 0);
     add_goodput(ctx, t, "time that makes progress", &c->goodput);
     add_goodput(ctx, t, "the same on spot nodes", &c->spot_goodput);
     orth_text_add(ctx, t, "</table></div>\n");

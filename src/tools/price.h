@@ -35,7 +35,7 @@ typedef struct {
     double step_s, tokens_per_s, mfu, hfu;
     /* Means over ranks; here update is part of compute, and data is not priced; move: copies of offload. */
     double compute_s, update_s, data_s, wait_s, move_s, exposed_s[ORTH_NUM_GROUPS];
-    double days, usd;               /* of the whole run, on demand; 0: not known */
+    double days, usd;               /* of the whole run, on demand; days 0, usd NAN: not known */
 } orth_price;
 
 /* Plans the run and prices it. An invalid run is a price, too: refused. ORTH_ERR_NOMEM and other failures of the machine. */

@@ -125,6 +125,11 @@ double orth_search_key(const orth_search *s, const orth_candidate *c)
     return p ? goal_key(s, p->step_s, (double)p->bytes, c) : goal_key(s, c->step_s, c->bytes, c);
 }
 
+double orth_search_key_at(const orth_search *s, const orth_candidate *c, const orth_price *p)
+{
+    return p->refused ? INFINITY : goal_key(s, p->step_s, (double)p->bytes, c);
+}
+
 static double bytes_of(const orth_search *s, const orth_candidate *c)
 {
     const orth_price *p = price_of(s, c);

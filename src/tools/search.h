@@ -91,10 +91,12 @@ static inline const orth_price *orth_search_price(const orth_search *s, int32_t 
 }
 /* What num_devices devices take to compute for an hour, as the plan of a run counts it. */
 orth_rent orth_search_rent(const orth_search *s, int64_t num_devices);
-/* The cheaper of its prices, in USD; device hours where the description has no price; INFINITY: no progress. */
+/* The cheaper of its prices, in USD; device hours where the description has no price, or 0; INFINITY: no progress. */
 double orth_search_hour_cost(const orth_search *s, const orth_rent *r, int64_t num_devices);
 /* What is minimized: seconds, seconds times what such an hour costs, or bytes. */
 double orth_search_key(const orth_search *s, const orth_candidate *c);
+/* The same of a candidate at another price, such as that on a changed cluster; INFINITY: refused. */
+double orth_search_key_at(const orth_search *s, const orth_candidate *c, const orth_price *p);
 
 /* The run file of a candidate: `cfg` initialized, its keys set. */
 orth_status orth_search_config(orth_ctx *ctx, const orth_search *s, int32_t candidate, orth_config *cfg);

@@ -16,6 +16,7 @@
 #define FAR_BEHIND 1.3         /* a popular choice that loses so much by its bound is not planned: long programs cost most */
 #define TOO_SLOW 2             /* with less memory, layouts that take so many times the winner's step are not looked for */
 #define NUM_REPRICED 2         /* of the best, on changed clusters */
+#define LEAST_LEAD 0.0005      /* on a changed cluster, of another layout over the winner: what is shown as 0.0 % is none */
 
 /* ---- popular choices ---- */
 
@@ -34,14 +35,19 @@ static bool is_fsdp(const orth_search *s, const orth_candidate *c)
     (void)s;
     return is_alone(c) && c->zero == 3 && c->shard_group == 0;
 }
+/* Ranks of tp are neighbours: groups of a size that does not divide a node's devices cross nodes, unless all ranks are in one. */
+static bool stays_in_a_node(const orth_search *s, const orth_candidate *c)
+{
+    const int64_t node = (int64_t)s->where.hardware.node_devices;
+    return orth_candidate_ranks(c) <= node || node % c->tp == 0;
+}
 static bool is_tensor_in_a_node(const orth_search *s, const orth_candidate *c)
 {
-    const int32_t node = (int32_t)fmin(s->where.hardware.node_devices, orth_candidate_ranks(c));
-    return c->tp > 1 && c->tp == node && c->pp == 1 && c->cp == 1 && c->zero <= 1 && !orth_candidate_offloads(c);
+    return c->tp > 1 && stays_in_a_node(s, c) && c->pp == 1 && c->cp == 1 && c->zero <= 1 && !orth_candidate_offloads(c);
 }
 static bool is_tensor_across_nodes(const orth_search *s, const orth_candidate *c)
 {
-    return c->tp > (int32_t)s->where.hardware.node_devices && !orth_candidate_offloads(c);
+    return c->tp > 1 && !stays_in_a_node(s, c) && !orth_candidate_offloads(c);
 }
 static bool is_pipeline(const orth_search *s, const orth_candidate *c)
 {
@@ -130,7 +136,9 @@ typedef struct {
     int num_best;
     orth_search_answer kind[ORTH_COUNT(kinds)], limit[NUM_LIMITS];
     double limit_bytes[NUM_LIMITS];
-    double changed_s[ORTH_COUNT(changes)][NUM_REPRICED];  /* steps of the best */
+    int32_t winner_plans;                                  /* full plans until the winner was found, and proved where they sufficed */
+    double changed_s[ORTH_COUNT(changes)];                  /* steps of the winner */
+    double changed_key[ORTH_COUNT(changes)][NUM_REPRICED];  /* what is minimized, of the best */
 } found;
 
 static bool has_few_programs(const orth_search *s, const orth_candidate *c)
@@ -139,14 +147,15 @@ static bool has_few_programs(const orth_search *s, const orth_candidate *c)
 }
 
 /* Bounds of memory are some way below what layouts need, so that the first ones in the order of their bounds often do not fit. One that fits
- * for sure is looked for among those with bounds well below the limit; the proof then has something to compare with. */
-static orth_status ask_well_below(orth_ctx *ctx, found *f, const orth_search_question *q, orth_search_answer *out)
+ * for sure is looked for among those with bounds well below the limit; the proof then has something to compare with. most: plans in all. */
+static orth_status ask_well_below(orth_ctx *ctx, found *f, const orth_search_question *q, int32_t most, orth_search_answer *out)
 {
     static const double below[] = {0.75, 0.5, 0.25};
     const double limit = q->limit_bytes > 0 ? q->limit_bytes : orth_search_limit(f->s);
+    const int32_t before = f->s->num_plans;
     for (int i = 0; i < ORTH_COUNT(below) && out->candidate < 0; i++) {
         orth_search_question lower = *q, planned = *q;
-        lower.max_plans = 2 * q->max_plans;
+        lower.max_plans = ORTH_MIN(2 * q->max_plans, most - (f->s->num_plans - before));
         lower.limit_bytes = below[i] * limit;
         ORTH_TRY(orth_search_ask(ctx, f->s, &lower, out));
         planned.max_plans = 0;
@@ -159,7 +168,7 @@ static orth_status ask_well_below(orth_ctx *ctx, found *f, const orth_search_que
 static orth_status ask_few_of(orth_ctx *ctx, found *f, const orth_search_question *q, orth_search_answer *out)
 {
     ORTH_TRY(orth_search_ask(ctx, f->s, q, out));
-    return out->candidate < 0 && !out->proved && out->too_far < 0 ? ask_well_below(ctx, f, q, out) : ORTH_OK;
+    return out->candidate < 0 && !out->proved && out->too_far < 0 ? ask_well_below(ctx, f, q, INT32_MAX, out) : ORTH_OK;
 }
 
 /* Plans are long where there are many programs: of a question about all layouts, those are asked only if no other was found. */
@@ -178,6 +187,18 @@ static orth_status ask_few(orth_ctx *ctx, found *f, const orth_search_question *
 static double winner_key(const found *f)
 {
     return orth_search_key(f->s, &f->s->space.list[f->list[0]]);
+}
+
+/* Of at most max_plans. What is planned to look for one that fits counts, too: it leaves half of the plans to the proof. */
+static orth_status find_winner(orth_ctx *ctx, found *f, int32_t max_plans)
+{
+    const int32_t before = f->s->num_plans;
+    const orth_search_question near = {.max_plans = (max_plans + 3) / 4};
+    ORTH_TRY(ask_well_below(ctx, f, &near, max_plans / 2, &(orth_search_answer){.candidate = -1}));
+    const orth_search_question all = {.max_plans = max_plans - (f->s->num_plans - before)};
+    ORTH_TRY(orth_search_ask(ctx, f->s, &all, &f->best[0]));
+    f->winner_plans = f->s->num_plans - before;
+    return ORTH_OK;
 }
 
 /* max_plans: for the winner; next: for each of the others, the best of few plans. */
@@ -278,7 +299,8 @@ static orth_status price_changes(orth_ctx *ctx, found *f)
             st = change_hardware(ctx, &where.hardware, changes[i].change);
             if (st == ORTH_OK)
                 st = orth_price_run(ctx, &where, &cfg, &p);
-            f->changed_s[i][k] = p.step_s;
+            f->changed_s[i] = k == 0 ? p.step_s : f->changed_s[i];
+            f->changed_key[i][k] = orth_search_key_at(f->s, &f->s->space.list[f->list[k]], &p);
             orth_place_to_run_release(ctx, &where);
         }
         orth_config_release(ctx, &cfg);
@@ -289,13 +311,15 @@ static orth_status price_changes(orth_ctx *ctx, found *f)
 
 /* ---- for people ---- */
 
-/* Of 1e9 tokens, interruptions included; 0: not known. */
+/* Of 1e9 tokens, interruptions included; NAN: not known. */
 static double usd_of(const found *f, const orth_price *p)
 {
     const orth_hardware *h = &f->s->where.hardware;
     const orth_rent r = orth_search_rent(f->s, p->num_ranks);
     const double hour = orth_search_hour_cost(f->s, &r, p->num_ranks);
-    return (h->price_on_demand > 0 || h->price_spot > 0) && isfinite(hour) ? 1e9 / p->tokens_per_s / 3600 * hour : 0;
+    if (h->price_on_demand == 0 && h->price_spot == 0)
+        return orth_hardware_has_on_demand(h) ? 0 : NAN;
+    return isfinite(hour) ? 1e9 / p->tokens_per_s / 3600 * hour : NAN;
 }
 
 /* What the cost of a layout counts beside the price on demand: spot nodes, where they are cheaper, and interruptions. goodput 0: not known. */
@@ -317,7 +341,7 @@ static void add_basis(orth_ctx *ctx, orth_text *t, const found *f)
     const orth_price *p = orth_search_price(f->s, f->list[0]);
     const cost_basis b = basis_of(f, p);
     const char *nodes = b.spot ? "on spot nodes, which are cheaper" : "on demand";
-    if (usd_of(f, p) == 0)
+    if (!(usd_of(f, p) > 0))
         return;
     if (b.goodput > 0)
         orth_text_addf(ctx, t, "USD/1e9 of the winner: %s; interruptions included, %.1f %% of the time makes progress\n", nodes, 100 * b.goodput);
@@ -338,7 +362,7 @@ static void add_candidate(orth_ctx *ctx, orth_text *t, const found *f, int32_t i
     const orth_price *p = orth_search_price(f->s, i);
     orth_candidate_text(&f->s->space.list[i], text);
     char usd[24] = "-";
-    if (usd_of(f, p) > 0)
+    if (!isnan(usd_of(f, p)))
         snprintf(usd, sizeof usd, "%.2f", usd_of(f, p));
     orth_text_addf(ctx, t, "%10.5g %8.2f %12.6g %7.3f %9s  %s%s%s\n", p->step_s, (double)p->bytes / 0x1p30, p->tokens_per_s, p->mfu, usd, text,
                    *shares_of(f, i) ? ", unequal shares" : "", more);
@@ -348,8 +372,8 @@ static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
 {
     const orth_search *s = f->s;
     const orth_search_answer *a = &f->best[0];
-    orth_text_addf(ctx, t, "space          %" PRId64 " layouts, %" PRId64 " valid; %d small runs and %d full plans\n", s->space.num_tried, s->space.num,
-                   s->num_read, s->num_plans);
+    orth_text_addf(ctx, t, "space          %" PRId64 " layouts, %" PRId64 " valid; %d small runs and %d full plans, %d of them for the winner\n", s->space.num_tried,
+                   s->space.num, s->num_read, s->num_plans, f->winner_plans);
     if (s->space.num_left_out > 0)
         orth_text_addf(ctx, t, "left out       %" PRId64 " layouts by rules between keys, the first: %s\n", s->space.num_left_out, s->space.why_left_out);
     if (f->num_best == 0)
@@ -454,19 +478,26 @@ static void add_limits(orth_ctx *ctx, orth_text *t, const found *f)
     }
 }
 
+/* The one of the best that a change puts before the winner; 0: none. Of memory it is never another, as no change has to do with it. */
+static int first_after(const found *f, int change)
+{
+    const double *key = f->changed_key[change];
+    int first = 0;
+    for (int k = 1; k < ORTH_MIN(NUM_REPRICED, f->num_best); k++)
+        if (key[k] < key[first])
+            first = k;
+    return 1 - key[first] / key[0] >= LEAST_LEAD ? first : 0;
+}
+
 static void add_changes(orth_ctx *ctx, orth_text *t, const found *f)
 {
-    const int n = ORTH_MIN(NUM_REPRICED, f->num_best);
     orth_text_add(ctx, t, "\nwhat the answer depends on                     step of the winner\n");
     for (int i = 0; i < ORTH_COUNT(changes); i++) {
-        int first = 0;
-        for (int k = 1; k < n; k++)
-            if (f->changed_s[i][k] < f->changed_s[i][first])
-                first = k;
-        orth_text_addf(ctx, t, "  %-44s %+.1f %%", changes[i].name,
-                       100 * (f->changed_s[i][0] / orth_search_price(f->s, f->list[0])->step_s - 1));
+        const int first = first_after(f, i);
+        orth_text_addf(ctx, t, "  %-44s %+.1f %%", changes[i].name, 100 * (f->changed_s[i] / orth_search_price(f->s, f->list[0])->step_s - 1));
         if (first > 0)
-            orth_text_addf(ctx, t, "; number %d is then faster by %.1f %%", first + 1, 100 * (1 - f->changed_s[i][first] / f->changed_s[i][0]));
+            orth_text_addf(ctx, t, f->s->goal == ORTH_GOAL_COST ? "; number %d then costs %.1f %% less" : "; number %d is then faster by %.1f %%", first + 1,
+                           100 * (1 - f->changed_key[i][first] / f->changed_key[i][0]));
         orth_text_add(ctx, t, "\n");
     }
 }
@@ -536,7 +567,7 @@ static json_t *candidate_json(const found *f, int32_t i)
                      c->micro_batch, "pipeline", orth_schedule_kind_get(c->pipeline)->name, "recompute",
                      orth_option_choice(ORTH_OPT_memory_recompute, c->recompute), "cp_kind",
                      orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind), "dp_share", shares, "step_s", p->step_s, "time", time_json(p, f->s->where.host), "memory",
-                     (json_int_t)p->bytes, "tokens_per_s", p->tokens_per_s, "mfu", p->mfu, "usd_per_1e9_tokens", usd_of(f, p) > 0 ? json_real(usd_of(f, p)) : json_null(), "bound_s", c->step_s,
+                     (json_int_t)p->bytes, "tokens_per_s", p->tokens_per_s, "mfu", p->mfu, "usd_per_1e9_tokens", number_or_null(usd_of(f, p), true), "bound_s", c->step_s,
                      "memory_bound", (json_int_t)c->bytes);
     const cost_basis basis = basis_of(f, p);
     add_away_json(root, c);
@@ -567,10 +598,10 @@ static char *as_json(orth_ctx *ctx, const found *f)
         json_array_append_new(front, json_pack("{s:f,s:o,s:b,s:o}", "memory_limit", f->limit_bytes[k], "best", candidate_json(f, f->limit[k].candidate), "proved",
                                                f->limit[k].proved, "next_bound", next_json(f, &f->limit[k])));
     for (int i = 0; i < ORTH_COUNT(changes) && f->num_best > 0 && !f->s->where.host; i++)
-        json_object_set_new(depends, changes[i].name, json_real(f->changed_s[i][0]));
-    json_t *root = json_pack("{s:s,s:I,s:I,s:I,s:i,s:i,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "goal", orth_goal_name(f->s->goal), "layouts",
+        json_object_set_new(depends, changes[i].name, json_real(f->changed_s[i]));
+    json_t *root = json_pack("{s:s,s:I,s:I,s:I,s:i,s:i,s:i,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "goal", orth_goal_name(f->s->goal), "layouts",
                              (json_int_t)f->s->space.num_tried, "valid", (json_int_t)f->s->space.num, "left_out", (json_int_t)f->s->space.num_left_out, "small_runs", f->s->num_read, "plans",
-                             f->s->num_plans, "proved", f->best[0].proved, "next_bound", next_json(f, &f->best[0]), "best", best,
+                             f->s->num_plans, "winner_plans", f->winner_plans, "proved", f->best[0].proved, "next_bound", next_json(f, &f->best[0]), "best", best,
                              "popular", popular, "popular_memory_bound", least,
                              "memory_against_time", front, "step_s_on_changed_clusters", depends);
     char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL, *out = text ? orth_mem_printf(ctx, "%s\n", text) : NULL;
@@ -582,8 +613,8 @@ static char *as_json(orth_ctx *ctx, const found *f)
 orth_status orth_search_report(orth_ctx *ctx, orth_search *s, int32_t max_plans, bool json, char **text, int32_t *winner)
 {
     found f = {.s = s};
-    ORTH_TRY(ask_well_below(ctx, &f, &(orth_search_question){.max_plans = (max_plans + 3) / 4}, &(orth_search_answer){.candidate = -1}));
-    ORTH_TRY(list_best(ctx, &f, max_plans, PLANS_OF_THE_NEXT));
+    ORTH_TRY(find_winner(ctx, &f, max_plans));
+    ORTH_TRY(list_best(ctx, &f, 0, PLANS_OF_THE_NEXT));
     if (f.num_best > 0) {
         ORTH_TRY(ask_kinds(ctx, &f, PLANS_OF_A_KIND));
         ORTH_TRY(list_best(ctx, &f, 0, 0)); /* in order; a popular choice may turn out to be better */

@@ -8,7 +8,8 @@
 
 #define ORTH_SEARCH_BEST 10
 
-/* Asks `s` for everything. max_plans: full plans for the winner; what else is asked may cost some more. *text: heap memory, for people
+/* Asks `s` for everything. max_plans: full plans for the winner and its proof; the next best, popular choices and rows in less memory cost some more,
+ * a few each, and more where no layout that fits is found soon. *text: heap memory, for people
  * or JSON; *winner: candidate, -1: none fits. ORTH_ERR_NOMEM. */
 orth_status orth_search_report(orth_ctx *ctx, orth_search *s, int32_t max_plans, bool json, char **text, int32_t *winner);
 

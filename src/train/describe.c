@@ -284,6 +284,7 @@ static orth_status plan_run(orth_ctx *ctx, orth_run_plan *p, const orth_config *
     p->ranks[0].total_bytes += copy;
     p->ranks[0].device_bytes += spec.step.space == ORTH_SPACE_HOST ? copy : 0;
     for (int r = 0; r < p->num_ranks; r++) {
+        p->ranks[r].on_devices = cfg->on_devices;
         p->ranks[r].device_limit_bytes = (size_t)cfg->memory_limit_device;
         p->ranks[r].host_limit_bytes = (size_t)cfg->memory_limit_host;
         set_file_limit(&p->ranks[r], cfg);

@@ -85,9 +85,9 @@ static void add_rank(orth_json_out *j, int rank, const orth_plan *planned, const
 {
     orth_json_open(j, NULL, '{');
     orth_json_print(j, "rank", "%d", rank);
-    orth_memory_json(j, "planned", &planned->memory);
-    orth_memory_json(j, "memory", &u->counted);
-    orth_arenas_json(j, "arenas", u->arenas);
+    orth_memory_json(j, "planned", &planned->memory, false);
+    orth_memory_json(j, "memory", &u->counted, false);
+    orth_arenas_json(j, "arenas", u->arenas, false);
     add_pages(j, u);
     add_outside(j, &planned->outside, &u->outside);
     if (u->mapped[ORTH_SPACE_FILE] > 0) {
