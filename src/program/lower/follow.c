@@ -94,9 +94,11 @@ static bool reduce_alone(orth_builder *b, int64_t use, int32_t stage, orth_opera
     return !s->lag;
 }
 
-static bool is_held(const orth_builder *b, const orth_route_stage *s)
+/* Not where the gradient would leave the device, or shrink to a shard, that much later: one that is added up over micro-batches is whole anyway. */
+static bool is_held(const orth_builder *b, const orth_route_stage *s, int32_t buffer)
 {
-    return b->holds && s->when == ORTH_MOMENT_STEP && s->over == ORTH_GROUP_CP;
+    return b->holds && s->when == ORTH_MOMENT_STEP && s->over == ORTH_GROUP_CP && b->spec->num_micro_batches > 1 && !b->p->failed &&
+           b->p->buffers[buffer].copy_of == 0;
 }
 
 void orth_build_hold(orth_builder *b, bool hold)
@@ -131,7 +133,7 @@ void orth_build_follow(orth_builder *b, int64_t use, int32_t stage, orth_operand
                 orth_bucket_reduce(b, use, stage, value);
                 return;
             }
-            if (is_held(b, &r->stage[stage])) {
+            if (is_held(b, &r->stage[stage], value.buffer)) {
                 orth_build_park(b, &(orth_waiting_grad){use, stage, HELD, 0, value, value.buffer});
                 return;
             }
