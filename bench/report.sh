@@ -28,9 +28,9 @@ report_head() {
   cat "$out"
 }
 
-# part TITLE BAR COMMAND...: runs the command, and adds it with its output; BAR is what it is held against
+# part TITLE BAR COMMAND...: runs the command, and adds it with its output and how long that took; BAR is what it is held against
 report_part() {
-  local title=$1 bar=$2
+  local title=$1 bar=$2 start=$SECONDS
   shift 2
   {
     echo
@@ -41,6 +41,8 @@ report_part() {
     echo "\$ $*" | sed "s|$HOME|~|g"
     "$@" 2>&1 || echo "(ended with $?)"
     echo '```'
+    echo
+    echo "Took $((SECONDS - start)) s."
   } | tee -a "$out"
 }
 
