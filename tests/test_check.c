@@ -64,6 +64,24 @@ TEST(replicas_of_shards_with_uneven_shares_count_alike)
     test_ctx_free(ctx);
 }
 
+/* One rank of dp has one micro-batch, the other three: sums over cp that are held back come in the same order on both. */
+TEST(uneven_shares_with_context_ranks_in_a_pipeline_call_alike)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int kind = 0; kind < 2; kind++) {
+        layout_case c = layout_base_case(31, kind);
+        c.layout.dp = c.layout.pp = c.layout.cp = 2;
+        c.layout.global_batch = 4;
+        c.layout.micro_batch = 1;
+        c.layout.reproducible = false;
+        c.layout.parts = orth_layout_fast_parts(&c.layout);
+        layout_draw_shares(&c.layout, 1);
+        c.comm = (orth_comm_policy){.overlap = true, .bucket_bytes = 32768};
+        CHECK_OK(ctx, check_case(ctx, &c));
+    }
+    test_ctx_free(ctx);
+}
+
 /* First and last stage have the tied embedding beside other parameters, and sum their shards of its gradient. */
 TEST(shards_of_a_tied_parameter_are_cut_alike_on_both_stages)
 {
@@ -198,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_layouts_are_accepted),
         cmocka_unit_test(replicas_of_shards_with_uneven_shares_count_alike),
+        cmocka_unit_test(uneven_shares_with_context_ranks_in_a_pipeline_call_alike),
         cmocka_unit_test(shards_of_a_tied_parameter_are_cut_alike_on_both_stages),
         cmocka_unit_test(planned_traffic_of_data_parallelism_is_the_formula),
         cmocka_unit_test(planned_traffic_of_hybrid_sharding_is_the_formula),

@@ -94,10 +94,11 @@ static bool reduce_alone(orth_builder *b, int64_t use, int32_t stage, orth_opera
     return !s->lag;
 }
 
-/* Not where the gradient would leave the device, or shrink to a shard, that much later: one that is added up over micro-batches is whole anyway. */
+/* Not where the gradient would leave the device, or shrink to a shard, that much later: one that is added up over micro-batches is whole anyway. With
+ * uneven shares ranks of dp have different numbers of these, and have to reduce in the same order. */
 static bool is_held(const orth_builder *b, const orth_route_stage *s, int32_t buffer)
 {
-    return b->holds && s->when == ORTH_MOMENT_STEP && s->over == ORTH_GROUP_CP && b->spec->num_micro_batches > 1 && !b->p->failed &&
+    return b->holds && s->when == ORTH_MOMENT_STEP && s->over == ORTH_GROUP_CP && b->spec->num_micro_batches > 1 && !b->spec->shares && !b->p->failed &&
            b->p->buffers[buffer].copy_of == 0;
 }
 
