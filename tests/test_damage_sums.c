@@ -457,7 +457,7 @@ static const damage damages[] = {
     {"shard not summed over replicas on one rank", LAYOUT_HYBRID1, false, shard_not_summed_over_replicas_on_one_rank,
      {"rank 3, instruction", "never reduced over replicate"}},
     {"shard summed twice over replicas", LAYOUT_HYBRID3, false, shard_summed_twice_over_replicas,
-     {"rank 1, instruction", "reduced over replicate, but it is no part of a sum over it"}},
+     {"rank 0, instruction", "reduced over replicate, but it is no part of a sum over it"}},
     {"replicas summed before shards", LAYOUT_HYBRID1, false, replicas_summed_before_shards,
      {"rank 1, instruction", "reduced over replicate before it is over shard, which is further inside of the sum"}},
     {"shards gathered over replicas", LAYOUT_HYBRID3, false, shards_gathered_over_replicas,

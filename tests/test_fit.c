@@ -168,7 +168,7 @@ TEST(a_half_of_the_optimizer_replaces_all_of_it_where_that_is_faster_and_fits)
     open_case(&c, words, ORTH_COUNT(words));
     const size_t plain = price_with(&c, "").worst_bytes;
     int halves = 0, wholes = 0;
-    static const size_t twentieths[] = {11, 14};
+    static const size_t twentieths[] = {9, 12};
     for (int i = 0; i < ORTH_COUNT(twentieths); i++) {
         const size_t limit = plain / 20 * twentieths[i];
         CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, limit, 0, l));

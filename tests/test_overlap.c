@@ -206,7 +206,7 @@ TEST(buckets_make_fewer_calls_of_the_same_bytes)
         orth_traffic a = traffic_of(&one), b = traffic_of(&many);
         orth_comm_kind kind = zero ? ORTH_COMM_REDUCE_SCATTER : ORTH_COMM_ALL_REDUCE;
         int64_t params = a.calls[ORTH_GROUP_DP][kind], buckets = b.calls[ORTH_GROUP_DP][kind];
-        assert_true(buckets * 10 < params);
+        assert_true(buckets * (zero == 3 ? 5 : 10) < params); /* of ZeRO 3 each layer has its own */
         assert_int_equal(traffic_bytes(&a), traffic_bytes(&b));
     }
 }

@@ -105,14 +105,17 @@ static void make_shards(orth_builder *b)
         return;
     const int64_t shared = orth_build_size(b, ORTH_GROUP_EMBED) > 1 ? s->embed.param_index[0] : -1;
     bool *dealt = ORTH_NEW_ARRAY(b->ctx, bool, s->num_params);
-    int32_t *unit = s->mesh.whole_layers ? ORTH_NEW_ARRAY(b->ctx, int32_t, s->num_params) : NULL;
-    const orth_deal d = {.params = s->params, .num_params = s->num_params, .shared = shared, .dealt = dealt, .unit = unit,
+    /* Larger units are gathered by one call only if what each rank has of them are neighbours. */
+    const bool by_layers = s->mesh.zero == 3 && (s->comm.unit == ORTH_UNIT_LAYER || s->comm.unit == ORTH_UNIT_HALF);
+    const bool units = s->mesh.whole_layers || by_layers;
+    int32_t *unit = units ? ORTH_NEW_ARRAY(b->ctx, int32_t, s->num_params) : NULL;
+    const orth_deal d = {.params = s->params, .num_params = s->num_params, .shared = shared, .dealt = dealt, .unit = unit, .whole = s->mesh.whole_layers,
                          .num_ranks = ranks, .num_owners = owners};
     for (int64_t i = 0; dealt && i < s->num_params; i++)
         dealt[i] = b->held[i] && (!s->params[i].frozen || orth_route_gathers_for_use(s, i));
     if (unit)
         number_units(s, unit);
-    b->p->failed = !dealt || (s->mesh.whole_layers && !unit) ||
+    b->p->failed = !dealt || (units && !unit) ||
                    orth_shards_make(b->ctx, &b->p->arena, &d, s->mesh.pos[ORTH_GROUP_SHARD], &b->shards) != ORTH_OK;
     orth_mem_free(b->ctx, dealt);
     orth_mem_free(b->ctx, unit);

@@ -145,11 +145,19 @@ typedef struct {
     int32_t unit, owner;           /* of the last parameter; unit -1: there was none */
 } hand;
 
+/* Whether parameter i begins another unit. */
+static bool begins_unit(const orth_deal *d, int64_t i, hand *h)
+{
+    const bool begins = d->unit && i != d->shared && d->unit[i] != h->unit;
+    if (begins)
+        h->unit = d->unit[i];
+    return begins;
+}
+
 /* Parameter i goes to the owner of its unit: the rank on which the middle of the unit falls. */
 static void deal_whole(const orth_deal *d, int64_t i, int64_t *counts, hand *h)
 {
-    if (i != d->shared && d->unit[i] != h->unit) {
-        h->unit = d->unit[i];
+    if (begins_unit(d, i, h)) {
         h->owner = owner_of(d, (double)h->at + (double)elems_from(d, i, true) / 2, h->total);
     }
     counts[h->owner] = orth_param_elems_here(&d->params[i]);
@@ -167,9 +175,12 @@ orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_deal *
         int64_t *counts = ORTH_ARENA_ARRAY(ctx, arena, int64_t, d->num_ranks);
         if (!counts)
             return ORTH_ERR_NOMEM;
+        const bool anew = d->dealt[i] && !d->whole && begins_unit(d, i, h);
+        if (anew)
+            h->at = 0;
         if (d->dealt[i] && h->at == 0)
-            h->total = i == d->shared ? orth_param_elems_here(&d->params[i]) : elems_from(d, i, false);
-        if (d->dealt[i] && d->unit)
+            h->total = i == d->shared ? orth_param_elems_here(&d->params[i]) : elems_from(d, i, anew);
+        if (d->dealt[i] && d->whole)
             deal_whole(d, i, counts, h);
         else if (d->dealt[i])
             deal_blocks(d, &d->params[i], counts, &h->at, h->total);

@@ -5,7 +5,8 @@
  * split, so that they are the same for every degree of it.
  * ZeRO (Rajbhandari et al., arXiv:1910.02054) deals the blocks of a rank's parameters, one after the
  * other, out to the ranks of a shard group in contiguous runs of nearly equal size. A parameter may lie on
- * one rank, or on several, or a rank may have nothing of it. Or it deals out whole layers, so that an owner gives each to the others.
+ * one rank, or on several, or a rank may have nothing of it. Where layers are gathered one by one, each layer is dealt out by itself, so that all
+ * ranks have as much of it to send, and to bring from another space. Or whole layers are dealt out, so that an owner gives each to the others.
  */
 #ifndef ORTH_PROGRAM_SHARD_H
 #define ORTH_PROGRAM_SHARD_H
@@ -58,8 +59,8 @@ typedef struct {
     const orth_param_desc *params;
     int64_t num_params, shared;
     const bool *dealt;             /* [num_params] */
-    const int32_t *unit;           /* [num_params] ascending: the parameters of a unit, a layer, go whole to one owner; NULL: blocks are
-                                      dealt out */
+    const int32_t *unit;           /* [num_params] ascending: parameters with the same number, a layer, are dealt out together; NULL: all are */
+    bool whole;                    /* a unit goes to one owner; else its blocks are dealt out */
     int32_t num_ranks, num_owners; /* the first num_owners ranks of a shard group of num_ranks */
 } orth_deal;
 
