@@ -326,6 +326,8 @@ TEST(a_resumed_run_takes_another_learning_rate_when_it_is_told_to)
     RUN(r, 2, "give --resume with it", "train run.yaml checkpoint.dir=c --override");
     RUN(r, 2, "optimizer.lr=0.0005: no step is left for it: a/checkpoints/step-00000004 has all train.steps=4, trained with 0.001",
         "train run.yaml train.steps=4 schedule.name=constant optimizer.lr=5e-4 --resume --override");
+    RUN(r, 0, "", "help >/dev/null; sed 's/steps: 8, /epochs: 0.1, /' run.yaml >e.yaml; %s train e.yaml schedule.name=constant checkpoint.dir=e --quiet", ORTH_BINARY);
+    RUN(r, 2, "optimizer.lr=0.0005: no step is left for it", "train e.yaml schedule.name=constant checkpoint.dir=e optimizer.lr=5e-4 --resume --override");
     RUN(r, 0, "the learning rate of step 5 is 0.0005, where the run would have had 0.001: optimizer.lr is 0.0005 now, was 0.001",
         "train run.yaml train.steps=6 schedule.name=constant optimizer.lr=5e-4 --resume --override --quiet");
     assert_true(lr_of(r, "a/metrics.jsonl", 4) > 0.00099 && lr_of(r, "a/metrics.jsonl", 5) < 0.00051);
@@ -356,6 +358,7 @@ TEST(a_folder_that_holds_a_run_hides_no_other_mistake)
     RUN(r, 3, "the run does not fit", "train run.yaml memory.limit=100KB");
     RUN(r, 5, "a.png: is ", "train run.yaml data.path=a.png");
     RUN(r, 5, "empty.txt: the file is empty", "train run.yaml data.path=empty.txt");
+    RUN(r, 2, "a tokenizer has at least 257 tokens", "train run.yaml data.path=text.txt model.vocab=20");
     RUN(r, 2, "is no token of the tokenizer", "train run.yaml data.tokenizer=bytes data.eos_token=nope");
     RUN(r, 2, "a holds a run already (a/checkpoints/step-00000001)", "train run.yaml");
     run_end(r);

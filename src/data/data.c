@@ -124,8 +124,7 @@ static orth_status cached_tokenizer(orth_ctx *ctx, const orth_data_options *o, c
     return status;
 }
 
-/* Trained on all paths (none of them is prepared), once: the result is kept in the cache. */
-static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, orth_tokenizer **out)
+static orth_status check_auto(orth_ctx *ctx, const orth_data_options *o)
 {
     if (o->auto_vocab <= 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: is not prepared: data.tokenizer must name a tokenizer.json",
@@ -133,6 +132,13 @@ static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
     if (o->auto_vocab < ORTH_TOKENIZER_LEAST_VOCAB)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.tokenizer=auto: a tokenizer has at least %d tokens (256 bytes and the end of a text), the model's "
                          "vocabulary %" PRId64 ": model.vocab=4096, for example", ORTH_TOKENIZER_LEAST_VOCAB, o->auto_vocab);
+    return ORTH_OK;
+}
+
+/* Trained on all paths (none of them is prepared), once: the result is kept in the cache. */
+static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, orth_tokenizer **out)
+{
+    ORTH_TRY(check_auto(ctx, o));
     orth_inputs files = {0};
     orth_status status = add_files(ctx, o, &files);
     if (status == ORTH_OK)
@@ -320,8 +326,11 @@ orth_status orth_data_check(orth_ctx *ctx, const orth_data_options *options)
     orth_status status = add_files(ctx, options, &files);
     if (status == ORTH_OK)
         status = look_at_files(ctx, options, &files);
-    if (status == ORTH_OK && (!is_auto(options) || files.num == 0))
-        status = load_tokenizer(ctx, options, &d);
+    bool prepared = false;
+    for (int i = 0; i < options->num_paths; i++)
+        prepared = prepared || orth_dataset_exists(options->paths[i]);
+    if (status == ORTH_OK)
+        status = is_auto(options) && !prepared ? check_auto(ctx, options) : load_tokenizer(ctx, options, &d);
     orth_tokenizer_free(ctx, d.tokenizer);
     orth_inputs_free(ctx, &files);
     return status;

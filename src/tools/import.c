@@ -380,8 +380,12 @@ static orth_status check_exclusions(orth_importer *x)
     for (int i = 0; i < ORTH_COUNT(exclusions); i++) {
         const char *path = exclusions[i].path, *other = exclusions[i].other;
         const orth_import_pair *p = exclusions[i].tool == x->tool ? find_path(x, path, strlen(path)) : NULL;
-        if (p && orth_import_is_given(x, other))
+        if (!p || !orth_import_is_given(x, other))
+            continue;
+        if (!orth_import_is_script(x))
             return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and %s are both given: %s takes one of the two", p->place, other, tools[x->tool].name);
+        orth_log(x->ctx, ORTH_LOG_WARN, "import", "%s and %s are both in the script: %s takes one of the two, and all branches are read here", ORTH_SHOWN(p->place),
+                 other, tools[x->tool].name);
     }
     return ORTH_OK;
 }

@@ -102,6 +102,8 @@ orth_status orth_import_read_json(orth_importer *x, const char *path);
 orth_status orth_import_read_yaml(orth_importer *x, const char *path);
 /* `source`: a script, or the words themselves. */
 orth_status orth_import_read_words(orth_importer *x, const char *source);
+/* Whether the words were read of a script, whose branches are all read. */
+bool orth_import_is_script(const orth_importer *x);
 
 /* The keys that follow from parts. All other rows were applied. */
 orth_status orth_import_combine(orth_importer *x);

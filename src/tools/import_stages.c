@@ -43,7 +43,7 @@ static orth_status set_even(orth_importer *x, const orth_import_pair *of_layers)
     const int64_t n = num_chunks(c);
     if (of_layers && c->model_layers % n != 0 && !orth_import_stays(c, "parallel.stage_split"))
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 ": must be a multiple of pipeline ranks x chunks of each = %" PRId64 "; for other stages give "
-                         "parallel.stage_layers", orth_import_stays(c, "model.layers") ? "command line: model.layers" : of_layers->place, c->model_layers, n);
+                         "parallel.stage_split=cost or parallel.stage_layers", orth_import_stays(c, "model.layers") ? "command line: model.layers" : of_layers->place, c->model_layers, n);
     return orth_import_set(x, orth_import_place(x, "layers of stages"), "parallel.stage_split", "even");
 }
 
@@ -106,7 +106,7 @@ orth_status orth_import_stages(orth_importer *x)
         if (p[i] && !counts)
             orth_import_unused(x, p[i]->place, why);
     }
-    if (listed || !orth_tool_has_model(x->tool))
+    if (listed || c->parallel_pp == 1 || !orth_tool_has_model(x->tool))
         return ORTH_OK;
     if (!counts)
         return set_even(x, NULL);

@@ -49,7 +49,8 @@ static bool is_quote(char c)
 static bool opens_arguments(const words *w, const char **closing)
 {
     const char *at = w->at;
-    *closing = is_quote(*at) && at != w->closing ? strchr(at + 1, *at) : NULL;
+    const bool runs = at[0] && at[1] == '$' && at[2] == '('; /* a command, whose arguments are its own */
+    *closing = is_quote(*at) && at != w->closing && !runs ? strchr(at + 1, *at) : NULL;
     for (const char *c = at + 1; *closing && c + 1 < *closing; c++)
         if (c[0] == '-' && c[1] == '-' && (c == at + 1 || is_space(c[-1])))
             return true;
@@ -387,12 +388,19 @@ static orth_status read_text(orth_importer *x, const char *text)
     return s;
 }
 
+static const char direct[] = "--megatron"; /* the name of words that are given themselves */
+
+bool orth_import_is_script(const orth_importer *x)
+{
+    return orth_tool_form(x->tool) == ORTH_FORM_WORDS && x->name != direct;
+}
+
 orth_status orth_import_read_words(orth_importer *x, const char *source)
 {
     char *text;
     size_t bytes;
     if (strncmp(source, "--", 2) == 0) {
-        x->name = "--megatron";
+        x->name = direct;
         return read_text(x, source);
     }
     ORTH_TRY(orth_file_read(x->ctx, source, &text, &bytes));

@@ -403,8 +403,11 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     ORTH_TRY(orth_path_make_dirs(ctx, r->dir));
     ORTH_TRY(lock_folder(ctx, r));
     ORTH_TRY(open_data(ctx, r));
-    if (r->cfg->train_epochs > 0)
+    if (r->cfg->train_epochs > 0) {
         ORTH_TRY(resolve_epochs(ctx, r));
+        if (r->resumed) /* what may change depends on the steps that are left */
+            ORTH_TRY(orth_resume_check_options(ctx, r->cfg, r->start_from, r->options.override));
+    }
     if (r->resumed)
         ORTH_TRY(orth_resume_check_data(ctx, r->cfg, r->data, r->start_from));
     if (r->resumed && first && !r->options.watch)
