@@ -51,4 +51,35 @@ static inline void keep_line(void *user, int rank, orth_log_level level, const c
         snprintf(lines->text + used, sizeof lines->text - used, "%s\n", text);
 }
 
+static inline int count_lines(const char *lines, const char *words)
+{
+    int n = 0;
+    for (const char *at = strstr(lines, words); at; at = strstr(at + 1, words))
+        n++;
+    return n;
+}
+
+/* Reads a text beside keys of the command line; `lines`, if not NULL, becomes what the importer said. */
+static inline void import_beside(orth_ctx *ctx, orth_config *c, orth_tool tool, const char *text, const char *keys, said *lines)
+{
+    char path[128], words[256], *end = NULL;
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-import", (long)getpid());
+    snprintf(words, sizeof words, "%s", keys);
+    CHECK_OK(ctx, orth_file_write(ctx, path, text, strlen(text)));
+    CHECK_OK(ctx, orth_config_init(ctx, c));
+    for (char *word = strtok_r(words, " ", &end); word; word = strtok_r(NULL, " ", &end)) {
+        char *value = strchr(word, '=');
+        *value++ = '\0';
+        CHECK_OK(ctx, orth_config_set(ctx, c, "command line", word, value));
+    }
+    const orth_log_sink before = ctx->log;
+    lines->text[0] = '\0';
+    ctx->log = (orth_log_sink){.write = keep_line, .user = lines, .level = ORTH_LOG_INFO};
+    const orth_status s = orth_import(ctx, c, tool, path, 0);
+    ctx->log = before;
+    CHECK_OK(ctx, s);
+    CHECK_OK(ctx, orth_config_check(ctx, c));
+    unlink(path);
+}
+
 #endif
