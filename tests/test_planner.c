@@ -419,6 +419,7 @@ TEST(a_share_of_spot_nodes_costs_a_mean_price_and_is_taken_away_as_often_as_it_h
     CHECK_OK(ctx, orth_hardware_find(ctx, &h, "a100-80gb"));
     h.node_devices = 2;
     h.price_on_demand = 4;
+    h.has_on_demand = true;
     h.price_spot = 1;
     h.failures_device_hours = 3200;
     h.failures_storage_GBps = 1;
@@ -451,6 +452,7 @@ TEST(where_only_spot_nodes_make_no_progress_the_plan_says_so_and_has_no_price_fo
     priced x;
     CHECK_OK(ctx, orth_hardware_find(ctx, &h, "a100-80gb"));
     h.price_on_demand = 4;
+    h.has_on_demand = true;
     h.price_spot = 1;
     h.failures_device_hours = 3200;
     h.failures_storage_GBps = 1;

@@ -6,10 +6,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <linux/magic.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>

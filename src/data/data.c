@@ -147,14 +147,21 @@ static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
     return status;
 }
 
-static orth_status find_tokenizer(orth_ctx *ctx, const orth_data_options *o, orth_data *d)
+/* The tokenizer that is named, or that of the first prepared folder; NULL: it is to be trained. */
+static const char *existing_tokenizer(const orth_data_options *o)
 {
     if (!is_auto(o))
-        return orth_tokenizer_load(ctx, &d->tokenizer, o->tokenizer);
+        return o->tokenizer;
     for (int i = 0; i < o->num_paths; i++)
         if (orth_dataset_exists(o->paths[i]))
-            return orth_tokenizer_load(ctx, &d->tokenizer, o->paths[i]);
-    return auto_tokenizer(ctx, o, &d->tokenizer);
+            return o->paths[i];
+    return NULL;
+}
+
+static orth_status find_tokenizer(orth_ctx *ctx, const orth_data_options *o, orth_data *d)
+{
+    const char *there = existing_tokenizer(o);
+    return there ? orth_tokenizer_load(ctx, &d->tokenizer, there) : auto_tokenizer(ctx, o, &d->tokenizer);
 }
 
 /* One too large for the model is refused before text is prepared with it, which may take minutes. */
@@ -326,11 +333,8 @@ orth_status orth_data_check(orth_ctx *ctx, const orth_data_options *options)
     orth_status status = add_files(ctx, options, &files);
     if (status == ORTH_OK)
         status = look_at_files(ctx, options, &files);
-    bool prepared = false;
-    for (int i = 0; i < options->num_paths; i++)
-        prepared = prepared || orth_dataset_exists(options->paths[i]);
     if (status == ORTH_OK)
-        status = is_auto(options) && !prepared ? check_auto(ctx, options) : load_tokenizer(ctx, options, &d);
+        status = existing_tokenizer(options) ? load_tokenizer(ctx, options, &d) : check_auto(ctx, options);
     orth_tokenizer_free(ctx, d.tokenizer);
     orth_inputs_free(ctx, &files);
     return status;

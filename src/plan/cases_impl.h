@@ -19,7 +19,7 @@ typedef struct {
     double tokens, devices, speed, mfu, hfu;
     bool fits;
     char impossible[256];
-    char claim[128];        /* why what was measured cannot be; empty: it can */
+    char claim[128];       /* why what was measured cannot be; empty: it can */
 } orth_case;
 
 /* A number of an object, or `missing` where there is none; a word, or "". */

@@ -362,7 +362,7 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
     p->total.goodput = out->goodput.share;
     p->total.days = out->days;
     p->total.on_demand_usd = out->on_demand_usd;
-    p->total.has_on_demand = orth_hardware_has_on_demand(h);
+    p->total.has_on_demand = h->has_on_demand;
     p->total.spot_usd = out->spot_usd;
     p->total.spot_goodput = out->spot_goodput.share;
     return ORTH_OK;
@@ -411,17 +411,17 @@ static void add_cost(orth_ctx *ctx, orth_text *t, const orth_hardware *h, const 
         return;
     }
     orth_text_addf(ctx, t, "the whole run  %.0f steps take %.3g days (estimate)", c->steps, c->days);
-    if (orth_hardware_has_on_demand(h))
+    if (h->has_on_demand)
         orth_text_addf(ctx, t, ", %.0f USD at %.2f USD a device and hour", c->on_demand_usd, h->price_on_demand);
     if (h->price_spot > 0 && none)
-        orth_text_addf(ctx, t, "%s on spot nodes it does not end: it makes no progress there", orth_hardware_has_on_demand(h) ? ";" : ",");
+        orth_text_addf(ctx, t, "%s on spot nodes it does not end: it makes no progress there", h->has_on_demand ? ";" : ",");
     else if (h->price_spot > 0 && h->price_spot_share < 1)
         orth_text_addf(ctx, t, ", %.0f USD with %.0f %% of the nodes at %.2f USD (spot)", c->spot_usd, 100 * h->price_spot_share, h->price_spot);
     else if (h->price_spot > 0)
         orth_text_addf(ctx, t, ", %.0f USD at %.2f USD (spot)", c->spot_usd, h->price_spot);
     if (h->price_spot > 0 && !none)
         orth_text_addf(ctx, t, ", %s", c->spot_goodput.share > 0 ? "with what is lost when nodes are taken away" : "without interruptions");
-    orth_text_add(ctx, t, orth_hardware_has_on_demand(h) || h->price_spot > 0 ? "\n" : "; the description has no price\n");
+    orth_text_add(ctx, t, h->has_on_demand || h->price_spot > 0 ? "\n" : "; the description has no price\n");
 }
 
 static void add_goodput(orth_ctx *ctx, orth_text *t, const char *name, const orth_goodput *g, double restart_s)
@@ -441,7 +441,7 @@ orth_group_figures orth_cluster_group(const orth_run_plan *p, const orth_device_
         f.busiest = p->ranks[r].time.compute_s > f.busiest->compute_s ? &p->ranks[r].time : f.busiest;
         f.most = ORTH_MAX(f.most, p->ranks[r].device_bytes);
     }
-    f.usd = c->days > 0 && orth_hardware_has_on_demand(&g->own) ? 24 * c->days * (double)g->num_devices * g->own.price_on_demand : NAN;
+    f.usd = c->days > 0 && g->own.has_on_demand ? 24 * c->days * (double)g->num_devices * g->own.price_on_demand : NAN;
     return f;
 }
 

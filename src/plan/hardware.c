@@ -105,10 +105,10 @@ static orth_status check_together(orth_ctx *ctx, const orth_hardware *h, const o
     if (h->device_reserved_GiB >= h->device_memory_GiB)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: device.reserved_GiB=%.9g: must be less than device.memory_GiB=%.9g",
                          reserved[0] ? reserved : name, h->device_reserved_GiB, h->device_memory_GiB);
-    if (h->price_spot_share < 1 && (h->price_spot == 0 || !orth_hardware_has_on_demand(h)))
+    if (h->price_spot_share < 1 && (h->price_spot == 0 || !h->has_on_demand))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: price.spot_share=%.9g: price.%s is missing: some nodes are then bought at each of the two prices",
                          orth_described_place(p, "price.spot_share"), h->price_spot_share, h->price_spot == 0 ? "spot" : "on_demand");
-    if (orth_hardware_has_on_demand(h) && h->price_spot > h->price_on_demand)
+    if (h->has_on_demand && h->price_spot > h->price_on_demand)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: price.spot=%.9g: must be at most price.on_demand=%.9g: a node that may be taken away is not dearer than one that "
                          "may not", orth_described_place(p, "price.spot"), h->price_spot, h->price_on_demand);
     if (h->device_fp32_tflops == 0 && h->device_bf16_tflops == 0 && h->device_fp16_tflops == 0)

@@ -34,12 +34,6 @@ orth_status orth_hardware_parse(orth_ctx *ctx, orth_hardware *out, const char *n
 
 void orth_hardware_release(orth_ctx *ctx, orth_hardware *h);
 
-/* Whether devices have a price on demand: 0 is one, where it is given. */
-static inline bool orth_hardware_has_on_demand(const orth_hardware *h)
-{
-    return h->has_on_demand || h->price_on_demand > 0;
-}
-
 /* The cluster that a word names: "h100-512" (512 devices of configs/hardware/h100.yaml, which the program holds), "h100"
  * (as many as are asked for), "mine.yaml" or "mine.yaml-64" (a file; one of groups says itself how many). ORTH_ERR_ARG for an unknown
  * name, with those that there are, a file that cannot be read, or a number of devices that is not one. Released with orth_hardware_release. */

@@ -237,7 +237,7 @@ static void take_means(orth_hardware *h, const orth_mixed *m)
     for (int i = 0; i < m->num_groups; i++) {
         const orth_hardware *g = &m->group[i].own;
         const double part = (double)m->group[i].num_devices / (double)h->num_devices;
-        price += orth_hardware_has_on_demand(g) ? part * g->price_on_demand : NAN;
+        price += g->has_on_demand ? part * g->price_on_demand : NAN;
         spot += g->price_spot > 0 ? part * orth_spot_price(g) : NAN;
         failures += g->failures_device_hours > 0 ? part / g->failures_device_hours : NAN;
         taken += g->failures_spot_hours > 0 ? part * g->price_spot_share / g->failures_spot_hours : NAN;

@@ -320,7 +320,7 @@ static void add_cost(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
         return;
     }
     orth_text_addf(ctx, t, "<div class=\"wide\"><table><tr><td>%.0f steps</td><td>%.3g days</td><td></td></tr>\n", c->steps, c->days);
-    add_money(ctx, t, "on demand", c->on_demand_usd, x->hardware->price_on_demand, orth_hardware_has_on_demand(x->hardware));
+    add_money(ctx, t, "on demand", c->on_demand_usd, x->hardware->price_on_demand, x->hardware->has_on_demand);
     if (orth_goodput_is_none(&c->spot_goodput))
         orth_text_addf(ctx, t, "<tr><td>spot</td><td>no progress</td><td>an interruption in %.3g h</td></tr>\n", c->spot_goodput.between_s / 3600);
     else

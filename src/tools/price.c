@@ -67,7 +67,7 @@ static orth_status price_there(orth_ctx *ctx, const orth_place_to_run *where, co
     *out = (orth_price){.num_ranks = p->num_ranks, .worst_rank = c.worst_rank, .bytes = p->total.worst_bytes,
                         .limit_bytes = p->total.limit_bytes, .fits = p->total.fits, .step_s = c.step_s, .tokens_per_s = c.tokens_per_s,
                         .mfu = c.mfu, .hfu = c.hfu, .compute_s = c.compute_s, .update_s = c.update_s, .data_s = p->total.data_s, .wait_s = c.wait_s,
-                        .move_s = c.move_s, .days = c.days, .usd = steps > 0 && orth_hardware_has_on_demand(&h) ? c.on_demand_usd : NAN};
+                        .move_s = c.move_s, .days = c.days, .usd = steps > 0 && h.has_on_demand ? c.on_demand_usd : NAN};
     memcpy(out->exposed_s, c.exposed_s, sizeof out->exposed_s);
     return ORTH_OK;
 }

@@ -318,7 +318,7 @@ static double usd_of(const found *f, const orth_price *p)
     const orth_rent r = orth_search_rent(f->s, p->num_ranks);
     const double hour = orth_search_hour_cost(f->s, &r, p->num_ranks);
     if (h->price_on_demand == 0 && h->price_spot == 0)
-        return orth_hardware_has_on_demand(h) ? 0 : NAN;
+        return h->has_on_demand ? 0 : NAN;
     return isfinite(hour) ? 1e9 / p->tokens_per_s / 3600 * hour : NAN;
 }
 

@@ -29,12 +29,6 @@ static bool moves_lr(orth_option_id id)
            strncmp(orth_option_get(id)->path, "schedule.", 9) == 0;
 }
 
-/* What --override would change, and no step is left for. */
-static bool comes_too_late(const orth_config *cfg, int64_t steps_done, bool override, orth_option_id id)
-{
-    return override && moves_lr(id) && cfg->train_epochs == 0 && steps_done >= cfg->train_steps;
-}
-
 static orth_status compare_key(orth_ctx *ctx, const orth_config *cfg, const orth_config *was, orth_option_id id,
                                const char *dir, bool too_late)
 {
@@ -59,11 +53,11 @@ static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const 
     ORTH_TRY(orth_config_init(ctx, &was));
     orth_status s = orth_config_parse(ctx, &was, "state.json: run options", m->run_config, strlen(m->run_config));
     bool same_products = orth_setup_fp32_products(cfg) == orth_setup_fp32_products(&was); /* auto may stand for fma */
+    const bool is_done = cfg->train_epochs == 0 && m->state.step >= cfg->train_steps; /* with epochs not known yet */
     for (int id = 0; s == ORTH_OK && id < ORTH_NUM_OPTIONS; id++) {
-        const bool too_late = comes_too_late(cfg, m->state.step, override, (orth_option_id)id);
-        if (orth_option_decides_numbers((orth_option_id)id) && !(id == ORTH_OPT_precision_fp32_products && same_products) &&
-            !(override && moves_lr((orth_option_id)id) && !too_late))
-            s = compare_key(ctx, cfg, &was, (orth_option_id)id, dir, too_late);
+        const bool moves = override && moves_lr((orth_option_id)id);
+        if (orth_option_decides_numbers((orth_option_id)id) && !(id == ORTH_OPT_precision_fp32_products && same_products) && (!moves || is_done))
+            s = compare_key(ctx, cfg, &was, (orth_option_id)id, dir, moves);
     }
     orth_config_release(ctx, &was);
     return s;
