@@ -9,7 +9,7 @@ has_bf16x6() {
   "$build/orthant" bench peak precision.fp32_products=bf16x6 --seconds=0.01 >/dev/null 2>&1
 }
 
-# head KIND TITLE
+# report_head KIND TITLE
 report_head() {
   mkdir -p bench/results
   out=bench/results/$(date +%Y-%m-%d)-${cpu:-cpu}${1:+-$1}.md
@@ -28,7 +28,7 @@ report_head() {
   cat "$out"
 }
 
-# part TITLE BAR COMMAND...: runs the command, and adds it with its output and how long that took; BAR is what it is held against
+# report_part TITLE BAR COMMAND...: runs the command, and adds it with its output and how long that took; BAR is what it is held against
 report_part() {
   local title=$1 bar=$2 start=$SECONDS
   shift 2

@@ -133,6 +133,18 @@ TEST(weights_of_another_model_than_the_run_file_says_are_refused)
     RUN(r, 2, "model.preset=gpt2-124m: the weights in", "train run.yaml checkpoint.dir=b --init=a model.preset=gpt2-124m");
     assert_false(run_has(r, "b"));
     RUN(r, 0, "saved", "train run.yaml checkpoint.dir=b --init=a train.steps=1");
+    assert_null(strstr(r->out, "init_std"));
+    RUN(r, 0, "model.init_std=0.1 has no effect: the run begins from weights (--init)",
+        "train run.yaml checkpoint.dir=c --init=a train.steps=1 model.init_std=0.1");
+#define SCALED "train run.yaml model.preset=llama-tiny train.steps=1 model.rope_factor=8 model.rope_low_freq=1 model.rope_high_freq=4 model.rope_original_seq=16 "
+    RUN(r, 0, "saved", SCALED "checkpoint.dir=d");
+    RUN(r, 0, "saved", SCALED "--init=d checkpoint.dir=e");
+    static const char *const others[][2] = {{"rope_low_freq=2", "1"}, {"rope_high_freq=5", "4"}, {"rope_original_seq=32", "16"}};
+    for (int i = 0; i < 3; i++) {
+        char said[128];
+        snprintf(said, sizeof said, "model.%s: the weights in d/checkpoints/step-00000001 have %s", others[i][0], others[i][1]);
+        RUN(r, 2, said, SCALED "--init=d checkpoint.dir=f model.%s", others[i][0]);
+    }
     RUN(r, 2, "exceeds the model's longest sequence", "eval a data.seq_len=9999");
     run_end(r);
 }

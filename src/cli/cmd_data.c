@@ -28,7 +28,7 @@ static orth_status get_tokenizer(orth_ctx *ctx, const orth_cmd *cmd, const orth_
         return orth_prepare_tokenizer(ctx, out, &first, &train, 0, NULL);
     }
     const char *path = given ? given : cmd->config.data_tokenizer;
-    if (!path[0] || strcmp(path, "auto") == 0)
+    if (orth_data_tokenizer_is_auto(path))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG,
                          "data prepare: which tokenizer? --tokenizer FILE, --tokenizer bytes "
                          "or --train-tokenizer N");

@@ -17,6 +17,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/text_inputs.h"
+#include "data/data.h"
 #include "data/survey.h"
 #include "train/describe.h"
 
@@ -208,7 +209,7 @@ static orth_status needed_vocab(orth_ctx *ctx, const orth_config *cfg, const ort
 {
     orth_tokenizer *t;
     *out = data->num_prepared ? data->vocab_size : ORTH_TOKENIZER_LEAST_VOCAB;
-    if (strcmp(cfg->data_tokenizer, "auto") == 0 || !cfg->data_tokenizer[0])
+    if (orth_data_tokenizer_is_auto(cfg->data_tokenizer))
         return ORTH_OK;
     ORTH_TRY(orth_tokenizer_load(ctx, &t, cfg->data_tokenizer));
     *out = orth_tokenizer_vocab_size(t);

@@ -154,6 +154,13 @@ static void print(orth_ctx *ctx, char *text)
     orth_mem_free(ctx, text);
 }
 
+/* Of a text that there must be. */
+static orth_status show(orth_ctx *ctx, char *text)
+{
+    print(ctx, text);
+    return text ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
 static void print_drawn(const planning *x)
 {
     char drawn[ORTH_DRAWN_MAX];
@@ -164,23 +171,20 @@ static void print_drawn(const planning *x)
 static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
 {
     orth_run_plan *p = &x->plan;
-    char *text, *largest = NULL, *more = NULL, *epochs = NULL, *peaks = NULL;
+    char *largest = NULL, *more = NULL, *epochs = NULL, *peaks = NULL;
     if (orth_cmd_flag(cmd, "json"))
-        text = orth_plan_json(ctx, p->ranks, p->num_ranks, &p->total);
-    else if (x->cluster)
-        text = orth_cluster_text(ctx, p, &x->hardware, &x->on_cluster);
-    else
-        text = orth_plan_text(ctx, &p->total, p->num_ranks);
+        return show(ctx, orth_plan_json(ctx, p->ranks, p->num_ranks, &p->total));
+    char *text = x->cluster ? orth_cluster_text(ctx, p, &x->hardware, &x->on_cluster) : orth_plan_text(ctx, &p->total, p->num_ranks);
     orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK && p->num_ranks > 1 && !x->cluster && !orth_cmd_flag(cmd, "json")) {
+    if (s == ORTH_OK && p->num_ranks > 1 && !x->cluster) {
         largest = orth_run_plan_largest_text(ctx, p);
         s = largest ? ORTH_OK : ORTH_ERR_NOMEM;
     }
-    if (s == ORTH_OK && !orth_cmd_flag(cmd, "json"))
+    if (s == ORTH_OK)
         s = orth_describe_zero_cost(ctx, p, x->cfg, &x->model, &more);
-    if (s == ORTH_OK && !orth_cmd_flag(cmd, "json"))
+    if (s == ORTH_OK)
         s = orth_describe_epochs(ctx, x->cfg, &epochs);
-    if (s == ORTH_OK && orth_cmd_flag(cmd, "peak") && !orth_cmd_flag(cmd, "json"))
+    if (s == ORTH_OK && orth_cmd_flag(cmd, "peak"))
         s = orth_run_plan_peaks_text(ctx, p, &peaks);
     if (!x->cluster) {
         print(ctx, epochs);
@@ -191,7 +195,7 @@ static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
     print(ctx, more);
     print(ctx, peaks);
     print(ctx, epochs);
-    if (x->timeline && !orth_cmd_flag(cmd, "json"))
+    if (x->timeline)
         print_drawn(x);
     return s;
 }
@@ -291,8 +295,7 @@ static orth_status plan_cases(orth_ctx *ctx, const orth_cmd *cmd)
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --%s is not read with --cases, whose file says all of its runs", of_runs[i]);
     ORTH_TRY(orth_software_load(ctx, &software, orth_cmd_flag(cmd, "software")));
     ORTH_TRY(orth_cases_predict(ctx, orth_cmd_flag(cmd, "cases"), &software, orth_cmd_flag(cmd, "json") != NULL, &text));
-    print(ctx, text);
-    return ORTH_OK;
+    return show(ctx, text);
 }
 
 static orth_status compare(orth_ctx *ctx, const orth_cmd *cmd)
@@ -304,8 +307,7 @@ static orth_status compare(orth_ctx *ctx, const orth_cmd *cmd)
     while (n < ORTH_COUNT(words) && (word = orth_cmd_compared(cmd, n)))
         words[n++] = word;
     ORTH_TRY(orth_compare(ctx, &cmd->config, orth_cmd_flag(cmd, "cluster"), words, n, orth_cmd_flag(cmd, "json") != NULL, &text));
-    print(ctx, text);
-    return ORTH_OK;
+    return show(ctx, text);
 }
 
 static orth_status price_row(orth_ctx *ctx, void *user, orth_run_plan *p)
@@ -317,9 +319,7 @@ static orth_status plan_pareto(orth_ctx *ctx, planning *x, bool json)
 {
     orth_pareto p;
     ORTH_TRY(orth_describe_pareto(ctx, &p, x->cfg, &x->model, x->evaluates, price_row, x));
-    char *text = json ? orth_pareto_json(ctx, &p) : orth_pareto_text(ctx, &p);
-    const orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
-    print(ctx, text);
+    const orth_status s = show(ctx, json ? orth_pareto_json(ctx, &p) : orth_pareto_text(ctx, &p));
     orth_pareto_release(ctx, &p);
     return s;
 }
@@ -346,7 +346,7 @@ static orth_status print_ladder(orth_ctx *ctx, const orth_cmd *cmd, const orth_c
     orth_ladder *ladder = ORTH_NEW(ctx, orth_ladder);
     orth_status s = ladder ? orth_ladder_find(ctx, cfg, where, limit, 0, ladder) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
-        print(ctx, orth_cmd_flag(cmd, "json") ? orth_ladder_json(ctx, ladder) : orth_ladder_text(ctx, ladder));
+        s = show(ctx, orth_cmd_flag(cmd, "json") ? orth_ladder_json(ctx, ladder) : orth_ladder_text(ctx, ladder));
     orth_mem_free(ctx, ladder);
     return s;
 }
@@ -356,10 +356,10 @@ static orth_status limited_config(orth_ctx *ctx, const orth_config *cfg, size_t 
 {
     char text[32];
     snprintf(text, sizeof text, "%zu", limit);
-    ORTH_TRY(orth_config_init(ctx, out));
-    orth_status s = orth_config_override(ctx, out, cfg);
-    if (s == ORTH_OK && limit > 0 && cfg->memory_recompute == ORTH_memory_recompute_auto && cfg->memory_recompute_limit == 0)
-        s = orth_config_set(ctx, out, "--limit", "memory.recompute_limit", text);
+    ORTH_TRY(orth_config_copy(ctx, out, cfg));
+    if (limit == 0 || cfg->memory_recompute != ORTH_memory_recompute_auto || cfg->memory_recompute_limit > 0)
+        return ORTH_OK;
+    const orth_status s = orth_config_set(ctx, out, "--limit", "memory.recompute_limit", text);
     if (s != ORTH_OK)
         orth_config_release(ctx, out);
     return s;
@@ -396,10 +396,7 @@ static orth_status plan_scaling(orth_ctx *ctx, const orth_cmd *cmd)
     orth_scaling scaling;
     ORTH_TRY(check_alone(ctx, cmd, "scaling"));
     ORTH_TRY(orth_scaling_find(ctx, &cmd->config, orth_cmd_flag(cmd, "cluster"), &scaling));
-    char *text = orth_cmd_flag(cmd, "json") ? orth_scaling_json(ctx, &scaling) : orth_scaling_text(ctx, &scaling);
-    const orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
-    print(ctx, text);
-    return s;
+    return show(ctx, orth_cmd_flag(cmd, "json") ? orth_scaling_json(ctx, &scaling) : orth_scaling_text(ctx, &scaling));
 }
 
 /* Devices of a node; 0: there is no cluster, or it has nodes of several kinds. */

@@ -79,6 +79,8 @@ const char *orth_config_meaning(const char *name);
 orth_status orth_config_fail_unknown(orth_ctx *ctx, const char *place, const char *path);
 /* Sets in cfg what was given (not left to its default) in `given`, and whether that is for devices. */
 orth_status orth_config_override(orth_ctx *ctx, orth_config *cfg, const orth_config *given);
+/* Another one with all that is in `given`. ORTH_ERR_NOMEM; on success release when done. */
+orth_status orth_config_copy(orth_ctx *ctx, orth_config *out, const orth_config *given);
 /* The rules between options; the first that is broken, in words. ORTH_ERR_ARG. */
 orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg);
 /* Whether a key changes nothing because of another key. */
@@ -91,6 +93,9 @@ orth_status orth_config_tell_key_idle(orth_ctx *ctx, const orth_config *cfg, ort
 /* Whether something is kept outside of the device: anywhere; in a file. */
 bool orth_config_offloads(const orth_config *cfg);
 bool orth_config_offloads_to_file(const orth_config *cfg);
+
+/* parallel.zero as a stage, 0 to 3: FSDP's names stand for stages. */
+int orth_config_zero_stage(const orth_config *cfg);
 
 /* Whether the optimizer keeps no state: sgd without momentum. */
 bool orth_config_keeps_no_moments(const orth_config *cfg);

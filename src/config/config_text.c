@@ -111,6 +111,15 @@ orth_status orth_config_override(orth_ctx *ctx, orth_config *cfg, const orth_con
     return ORTH_OK;
 }
 
+orth_status orth_config_copy(orth_ctx *ctx, orth_config *out, const orth_config *given)
+{
+    ORTH_TRY(orth_config_init(ctx, out));
+    const orth_status s = orth_config_override(ctx, out, given);
+    if (s != ORTH_OK)
+        orth_config_release(ctx, out);
+    return s;
+}
+
 /* Parts of a path that two neighbouring rows have in common: "a.b.c", "a.b.d" -> 2. */
 static int common_parts(const char *a, const char *b)
 {

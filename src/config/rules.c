@@ -99,10 +99,22 @@ static orth_status reuse_needs_one_stage(orth_ctx *ctx, const orth_config *c)
                   "micro-batches come between the forward and the backward of a layer", c->parallel_pp);
 }
 
-/* Stage 3 by any of its names. */
+int orth_config_zero_stage(const orth_config *c)
+{
+    switch (c->parallel_zero) {
+    case ORTH_parallel_zero_0:
+    case ORTH_parallel_zero_NO_SHARD: return 0;
+    case ORTH_parallel_zero_1: return 1;
+    case ORTH_parallel_zero_2:
+    case ORTH_parallel_zero_SHARD_GRAD_OP:
+    case ORTH_parallel_zero__HYBRID_SHARD_ZERO2: return 2;
+    default: return 3;
+    }
+}
+
 static bool shards_parameters(const orth_config *c)
 {
-    return c->parallel_zero == ORTH_parallel_zero_3 || c->parallel_zero == ORTH_parallel_zero_FULL_SHARD || c->parallel_zero == ORTH_parallel_zero_HYBRID_SHARD;
+    return orth_config_zero_stage(c) == 3;
 }
 
 static orth_status only_zero_3_gathers(orth_ctx *ctx, const orth_config *c)
@@ -142,19 +154,23 @@ static orth_status two_betas(orth_ctx *ctx, const orth_config *c)
                   c->optimizer_betas.n);
 }
 
+/* The first word that is wrong; NULL: none. */
+static const char *wrong_factor(const orth_strings *words, const char **why)
+{
+    for (int32_t i = 0; i < words->n; i++)
+        if ((*why = orth_factor_word_check(words->v[i])))
+            return words->v[i];
+    return NULL;
+}
+
 static orth_status factors_are_well_formed(orth_ctx *ctx, const orth_config *c)
 {
-    for (int32_t i = 0; i < c->optimizer_lr_factors.n; i++) {
-        const char *word = c->optimizer_lr_factors.v[i], *why = orth_factor_word_check(word);
-        if (why)
-            return BREAKS(ctx, c, optimizer_lr_factors, optimizer_lr_factors, "optimizer.lr_factors: '%s' %s", word, why);
-    }
-    for (int32_t i = 0; i < c->optimizer_weight_decay_factors.n; i++) {
-        const char *word = c->optimizer_weight_decay_factors.v[i], *why = orth_factor_word_check(word);
-        if (why)
-            return BREAKS(ctx, c, optimizer_weight_decay_factors, optimizer_weight_decay_factors,
-                          "optimizer.weight_decay_factors: '%s' %s", word, why);
-    }
+    const char *why = NULL, *word = wrong_factor(&c->optimizer_lr_factors, &why);
+    if (word)
+        return BREAKS(ctx, c, optimizer_lr_factors, optimizer_lr_factors, "optimizer.lr_factors: '%s' %s", word, why);
+    word = wrong_factor(&c->optimizer_weight_decay_factors, &why);
+    if (word)
+        return BREAKS(ctx, c, optimizer_weight_decay_factors, optimizer_weight_decay_factors, "optimizer.weight_decay_factors: '%s' %s", word, why);
     return ORTH_OK;
 }
 
@@ -174,7 +190,7 @@ bool orth_config_keeps_no_moments(const orth_config *c)
 static orth_status nesterov_is_for_sgd(orth_ctx *ctx, const orth_config *c)
 {
     if (c->optimizer_nesterov && orth_config_keeps_no_moments(c))
-        return BREAKS(ctx, c, optimizer_nesterov, optimizer_momentum, "optimizer.nesterov=true needs optimizer.momentum, which is %g", 0.0);
+        return BREAKS(ctx, c, optimizer_nesterov, optimizer_momentum, "optimizer.nesterov=true needs optimizer.momentum, which is 0");
     if (!c->optimizer_nesterov || c->optimizer_name == ORTH_optimizer_name_sgd)
         return ORTH_OK;
     return BREAKS(ctx, c, optimizer_nesterov, optimizer_name,
@@ -182,7 +198,6 @@ static orth_status nesterov_is_for_sgd(orth_ctx *ctx, const orth_config *c)
                   orth_option_choice(ORTH_OPT_optimizer_name, (int)c->optimizer_name));
 }
 
-/* Ranks of a context-parallel group attend block by block to the keys they gathered. */
 static orth_status pieces_are_of_fp32(orth_ctx *ctx, const orth_config *c)
 {
     if (c->precision_fp32_products != ORTH_precision_fp32_products_bf16x6 ||
@@ -370,6 +385,7 @@ static orth_status offload_begins_with_the_optimizer(orth_ctx *ctx, const orth_c
     return ORTH_OK;
 }
 
+/* Ranks of a context-parallel group attend block by block to the keys they gathered. */
 static orth_status full_attention_is_on_one_rank(orth_ctx *ctx, const orth_config *c)
 {
     if (c->model_attention != ORTH_model_attention_full || c->parallel_cp == 1)
@@ -424,9 +440,8 @@ static orth_status the_run_folder_has_a_name(orth_ctx *ctx, const orth_config *c
 orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
 {
     static orth_status (*const rules[])(orth_ctx *, const orth_config *) = {
-                 micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
-        sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
-        rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
+        micro_batch_divides, parts_are_a_power_of_two, sequence_holds_its_parts, sequence_fits_the_model, two_betas, nesterov_is_for_sgd,
+        a_weight_for_each_path, rings_are_fast, full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
         recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto, offload_has_what_it_speaks_of, offload_begins_with_the_optimizer,
         inputs_are_split_where_all_ranks_have_them,
         the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, freezing_names_something, rounded_gradients_are_fast,

@@ -24,9 +24,9 @@ static orth_status check_options(orth_ctx *ctx, const orth_data_options *o)
     return ORTH_OK;
 }
 
-static bool is_auto(const orth_data_options *o)
+bool orth_data_tokenizer_is_auto(const char *tokenizer)
 {
-    return !o->tokenizer || !o->tokenizer[0] || strcmp(o->tokenizer, "auto") == 0;
+    return !tokenizer || !tokenizer[0] || strcmp(tokenizer, "auto") == 0;
 }
 
 static orth_prepare_options prepare_options(const orth_data_options *o)
@@ -150,7 +150,7 @@ static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
 /* The tokenizer that is named, or that of the first prepared folder; NULL: it is to be trained. */
 static const char *existing_tokenizer(const orth_data_options *o)
 {
-    if (!is_auto(o))
+    if (!orth_data_tokenizer_is_auto(o->tokenizer))
         return o->tokenizer;
     for (int i = 0; i < o->num_paths; i++)
         if (orth_dataset_exists(o->paths[i]))
@@ -239,7 +239,7 @@ static orth_status check_match(orth_ctx *ctx, const orth_data_options *o, const 
         return ORTH_FAIL(ctx, ORTH_ERR_DATA,
                          "%s: tokenizer %016" PRIx64 " made its shards, '%s' is %016" PRIx64
                          ": they must be the same",
-                         set->path, set->fingerprint, is_auto(o) ? "auto" : o->tokenizer, want);
+                         set->path, set->fingerprint, orth_data_tokenizer_is_auto(o->tokenizer) ? "auto" : o->tokenizer, want);
     return ORTH_OK;
 }
 

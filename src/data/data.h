@@ -39,6 +39,9 @@ typedef struct {
     int num_valid;
 } orth_data;
 
+/* Whether data.tokenizer names none: NULL, "" or "auto". */
+bool orth_data_tokenizer_is_auto(const char *tokenizer);
+
 /* Not collective: of several processes each may call it, the first to finish makes the cache; of the ranks
  * of one process only one may (the temporary folder is named after the process).
  * ORTH_ERR_ARG (weights and paths differ in number, tokenizer needed or too large for the model), ORTH_ERR_DATA

@@ -316,13 +316,11 @@ orth_status orth_export(orth_ctx *ctx, const orth_config *cfg, orth_tool tool, c
     orth_config whole;
     if (orth_path_is_device(path))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: must be a file: what is written for another program is read back", ORTH_SHOWN(path));
-    ORTH_TRY(orth_config_init(ctx, &whole));
+    ORTH_TRY(orth_config_copy(ctx, &whole, cfg));
     orth_exporter x = {.ctx = ctx, .cfg = &whole, .ranks_of_a_node = ranks_of_a_node, .out = {.ctx = ctx, .tool = tool, .name = path}};
     char stage[16];
-    snprintf(stage, sizeof stage, "%d", (int)orth_setup_layout(cfg).zero); /* FSDP's names stand for stages, too */
-    orth_status s = orth_config_override(ctx, &whole, cfg);
-    if (s == ORTH_OK)
-        s = orth_config_set(ctx, &whole, "the run", "parallel.zero", stage);
+    snprintf(stage, sizeof stage, "%d", orth_config_zero_stage(cfg));
+    orth_status s = orth_config_set(ctx, &whole, "the run", "parallel.zero", stage);
     if (s == ORTH_OK)
         s = complete_model(ctx, &whole);
     if (s == ORTH_OK && orth_tool_has_model(tool))

@@ -64,10 +64,8 @@ static orth_status price_value(orth_ctx *ctx, const search *x, int64_t value, or
     char text[32];
     orth_config cfg;
     snprintf(text, sizeof text, "%" PRId64, value);
-    ORTH_TRY(orth_config_init(ctx, &cfg));
-    orth_status s = orth_config_override(ctx, &cfg, x->base);
-    if (s == ORTH_OK)
-        s = orth_config_set(ctx, &cfg, "--fit", x->key, text);
+    ORTH_TRY(orth_config_copy(ctx, &cfg, x->base));
+    orth_status s = orth_config_set(ctx, &cfg, "--fit", x->key, text);
     if (s == ORTH_OK)
         s = orth_price_run(ctx, x->where, &cfg, out);
     else if (s == ORTH_ERR_ARG) { /* out of the key's range */

@@ -52,12 +52,6 @@ static bool has_auto(const orth_config *c)
     return c->memory_recompute == ORTH_memory_recompute_auto;
 }
 
-static int zero_stage(const orth_config *c)
-{
-    const orth_layout l = orth_setup_layout(c);
-    return (int)l.zero;
-}
-
 enum { OPTIMIZER, GRADIENTS, PARAMS, NUM_OFFLOADED };
 
 static void tiers_now(const orth_config *c, int out[NUM_OFFLOADED])
@@ -198,7 +192,7 @@ static void list_changes(ladder *x, bool host, bool files)
         snprintf(words, sizeof words, "train.micro_batch=%" PRId64, m);
         offer(x, KIND_MICRO_BATCH, words);
     }
-    for (int z = zero_stage(c) + 1; z <= 3 && c->parallel_dp > 1; z++) {
+    for (int z = orth_config_zero_stage(c) + 1; z <= 3 && c->parallel_dp > 1; z++) {
         snprintf(words, sizeof words, "parallel.zero=%d", z);
         offer(x, KIND_ZERO, words);
     }
@@ -249,10 +243,8 @@ static orth_status price_words(orth_ctx *ctx, ladder *x, char words[ORTH_LADDER_
     orth_config cfg;
     orth_ctx_tell(ctx, "changes of the run planned", x->num_priced++, 0);
     ORTH_TRY(orth_ctx_check_stop(ctx));
-    ORTH_TRY(orth_config_init(ctx, &cfg));
-    orth_status s = orth_config_override(ctx, &cfg, x->cfg);
-    if (s == ORTH_OK)
-        s = set_words(ctx, &cfg, words);
+    ORTH_TRY(orth_config_copy(ctx, &cfg, x->cfg));
+    orth_status s = set_words(ctx, &cfg, words);
     if (s == ORTH_OK && words[0])
         s = withdraw_limits(ctx, &cfg, words);
     if (s == ORTH_OK)

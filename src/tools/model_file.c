@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "ckpt/folder.h"
 #include "ckpt/folder_lock.h"
+#include "data/data.h"
 #include "train/weights.h"
 
 static orth_status open_run_config(orth_ctx *ctx, orth_model_file *f, bool checkpoint)
@@ -87,7 +88,7 @@ orth_status orth_model_file_use(orth_ctx *ctx, orth_model_file *f, const orth_co
         f->run.data_weights.n = 0; /* they were of other paths */
     ORTH_TRY(orth_config_check(ctx, &f->run));
     ORTH_TRY(orth_setup_products(ctx, &f->run));
-    if (ORTH_CONFIG_IS_SET(given, data, tokenizer) && strcmp(given->data_tokenizer, "auto") != 0)
+    if (ORTH_CONFIG_IS_SET(given, data, tokenizer) && !orth_data_tokenizer_is_auto(given->data_tokenizer))
         ORTH_TRY(use_tokenizer(ctx, f, given->data_tokenizer));
     return f->tokenizer ? orth_tokenizer_name_eos(ctx, f->tokenizer, given->data_eos_token.v, given->data_eos_token.n)
                         : ORTH_OK;

@@ -26,10 +26,8 @@ static orth_status price_point(orth_ctx *ctx, const orth_config *base, orth_plac
         return ORTH_OK;
     out->dp = base->parallel_dp * times / over;
     out->global_batch = weak ? base->train_global_batch * times / over : base->train_global_batch;
-    ORTH_TRY(orth_config_init(ctx, &cfg));
-    orth_status s = orth_config_override(ctx, &cfg, base);
-    if (s == ORTH_OK)
-        s = set_int(ctx, &cfg, "parallel.dp", out->dp);
+    ORTH_TRY(orth_config_copy(ctx, &cfg, base));
+    orth_status s = set_int(ctx, &cfg, "parallel.dp", out->dp);
     if (s == ORTH_OK)
         s = set_int(ctx, &cfg, "train.global_batch", out->global_batch);
     if (s == ORTH_OK)

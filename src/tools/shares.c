@@ -73,10 +73,8 @@ static orth_status price_with(finding *x, const orth_hardware *h, const char *ke
     orth_config cfg;
     where.hardware = *h;
     ORTH_TRY(orth_ctx_check_stop(x->ctx));
-    ORTH_TRY(orth_config_init(x->ctx, &cfg));
-    orth_status s = orth_config_override(x->ctx, &cfg, x->cfg);
-    if (s == ORTH_OK)
-        s = orth_config_set(x->ctx, &cfg, "shares", "parallel.dp_share", shares);
+    ORTH_TRY(orth_config_copy(x->ctx, &cfg, x->cfg));
+    orth_status s = orth_config_set(x->ctx, &cfg, "shares", "parallel.dp_share", shares);
     if (s == ORTH_OK && key)
         s = orth_config_set(x->ctx, &cfg, "shares", key, value);
     if (s == ORTH_OK)

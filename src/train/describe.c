@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "base/scratch.h"
 #include "data/corpus.h"
+#include "data/data.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
 #include "plan/probe.h"
@@ -16,11 +17,6 @@
 #include "train/eval.h"
 #include "train/groups.h"
 #include "train/saver.h"
-
-static bool has_own_tokenizer(const orth_config *cfg)
-{
-    return strcmp(cfg->data_tokenizer, "auto") != 0 && cfg->data_tokenizer[0];
-}
 
 static bool takes_vocab_of_data(const orth_config *cfg)
 {
@@ -34,13 +30,13 @@ static bool has_prepared_data(const orth_config *cfg)
 
 bool orth_describe_assumes_vocab(const orth_config *cfg)
 {
-    return takes_vocab_of_data(cfg) && !has_own_tokenizer(cfg) && !has_prepared_data(cfg);
+    return takes_vocab_of_data(cfg) && orth_data_tokenizer_is_auto(cfg->data_tokenizer) && !has_prepared_data(cfg);
 }
 
 static orth_status data_vocab(orth_ctx *ctx, const orth_config *cfg, int64_t *out)
 {
     *out = ORTH_AUTO_VOCAB;
-    if (has_own_tokenizer(cfg)) {
+    if (!orth_data_tokenizer_is_auto(cfg->data_tokenizer)) {
         orth_tokenizer *t;
         ORTH_TRY(orth_tokenizer_load(ctx, &t, cfg->data_tokenizer));
         *out = orth_tokenizer_vocab_size(t);

@@ -82,12 +82,11 @@ static orth_status tell_of_factors(orth_ctx *ctx, const orth_config *cfg, const 
 /* Text was read, cut and shared out when it was prepared. */
 static orth_status tell_of_text(orth_ctx *ctx, const orth_config *cfg)
 {
-    static const orth_option_id keys[] = {ORTH_OPT_data_format, ORTH_OPT_data_separator, ORTH_OPT_data_jsonl_field, ORTH_OPT_data_valid_fraction};
     for (int i = 0; i < cfg->data_path.n; i++)
         if (!orth_dataset_exists(cfg->data_path.v[i]))
             return ORTH_OK;
-    for (int i = 0; cfg->data_path.n > 0 && i < ORTH_COUNT(keys); i++)
-        ORTH_TRY(orth_config_tell_key_idle(ctx, cfg, keys[i], "data.path is prepared already"));
+    for (int i = 0; cfg->data_path.n > 0 && i < ORTH_NUM_TEXT_KEYS; i++)
+        ORTH_TRY(orth_config_tell_key_idle(ctx, cfg, orth_setup_text_keys[i], "data.path is prepared already"));
     return ORTH_OK;
 }
 

@@ -9,12 +9,50 @@
 #include "train/lr.h"
 #include "train/setup.h"
 
-static orth_status read_manifest(orth_ctx *ctx, orth_checkpoint_manifest *m, const char *dir)
+/* A checkpoint's manifest, and the options of its run: the defaults where it records none. */
+typedef struct {
+    orth_checkpoint_manifest m;
+    orth_config cfg;
+} recorded;
+
+static void close_recorded(orth_ctx *ctx, recorded *was)
+{
+    orth_config_release(ctx, &was->cfg);
+    orth_checkpoint_manifest_release(ctx, &was->m);
+}
+
+static orth_status open_recorded(orth_ctx *ctx, recorded *was, const char *dir)
 {
     char *path = orth_path_join(ctx, dir, "state.json");
-    orth_status s = path ? orth_checkpoint_manifest_read(ctx, m, path) : ORTH_ERR_NOMEM;
+    orth_status s = path ? orth_checkpoint_manifest_read(ctx, &was->m, path) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, path);
+    ORTH_TRY(s);
+    s = orth_config_init(ctx, &was->cfg);
+    if (s == ORTH_OK && was->m.run_config[0])
+        s = orth_config_parse(ctx, &was->cfg, "state.json: run options", was->m.run_config, strlen(was->m.run_config));
+    if (s != ORTH_OK)
+        close_recorded(ctx, was);
     return s;
+}
+
+/* A key's value now and then. */
+typedef struct {
+    char *now, *before;
+    bool differ;
+} values;
+
+static orth_status values_of(orth_ctx *ctx, const orth_config *cfg, const orth_config *was, orth_option_id id, values *out)
+{
+    *out = (values){.now = orth_option_text(ctx, cfg, id), .before = orth_option_text(ctx, was, id)};
+    if (out->now && out->before)
+        out->differ = strcmp(out->now, out->before) != 0;
+    return out->now && out->before ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+static void free_values(orth_ctx *ctx, values *v)
+{
+    orth_mem_free(ctx, v->now);
+    orth_mem_free(ctx, v->before);
 }
 
 static const char *place_of(const orth_config *cfg, orth_option_id id)
@@ -33,42 +71,37 @@ static orth_status compare_key(orth_ctx *ctx, const orth_config *cfg, const orth
                                const char *dir, bool too_late)
 {
     const char *key = orth_option_get(id)->path;
-    char *now = orth_option_text(ctx, cfg, id), *before = orth_option_text(ctx, was, id);
-    orth_status s = now && before ? ORTH_OK : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK && strcmp(now, before) != 0 && too_late)
-        s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%s: no step is left for it: %s has all train.steps=%" PRId64 ", trained with %s", place_of(cfg, id), key, now, dir,
-                      cfg->train_steps, before);
-    else if (s == ORTH_OK && strcmp(now, before) != 0)
+    values v;
+    orth_status s = values_of(ctx, cfg, was, id, &v);
+    if (v.differ && too_late)
+        s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%s: no step is left for it: %s has all train.steps=%" PRId64 ", trained with %s", place_of(cfg, id), key, v.now,
+                      dir, cfg->train_steps, v.before);
+    else if (v.differ)
         s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%s: %s was trained with %s, and --resume changes nothing that "
-                      "decides the numbers (%s--init starts another run from its weights)", place_of(cfg, id), key, now,
-                      dir, before, moves_lr(id) ? "--override lets it change the learning rate and its schedule; " : "");
-    orth_mem_free(ctx, now);
-    orth_mem_free(ctx, before);
+                      "decides the numbers (%s--init starts another run from its weights)", place_of(cfg, id), key, v.now,
+                      dir, v.before, moves_lr(id) ? "--override lets it change the learning rate and its schedule; " : "");
+    free_values(ctx, &v);
     return s;
 }
 
-static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const orth_checkpoint_manifest *m, const char *dir, bool override)
+static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const recorded *was, const char *dir, bool override)
 {
-    orth_config was;
-    ORTH_TRY(orth_config_init(ctx, &was));
-    orth_status s = orth_config_parse(ctx, &was, "state.json: run options", m->run_config, strlen(m->run_config));
-    bool same_products = orth_setup_fp32_products(cfg) == orth_setup_fp32_products(&was); /* auto may stand for fma */
-    const bool is_done = cfg->train_epochs == 0 && m->state.step >= cfg->train_steps; /* with epochs not known yet */
-    for (int id = 0; s == ORTH_OK && id < ORTH_NUM_OPTIONS; id++) {
+    const bool same_products = orth_setup_fp32_products(cfg) == orth_setup_fp32_products(&was->cfg); /* auto may stand for fma */
+    const bool is_done = cfg->train_epochs == 0 && was->m.state.step >= cfg->train_steps; /* with epochs not known yet */
+    for (int id = 0; id < ORTH_NUM_OPTIONS; id++) {
         const bool moves = override && moves_lr((orth_option_id)id);
         if (orth_option_decides_numbers((orth_option_id)id) && !(id == ORTH_OPT_precision_fp32_products && same_products) && (!moves || is_done))
-            s = compare_key(ctx, cfg, &was, (orth_option_id)id, dir, moves);
+            ORTH_TRY(compare_key(ctx, cfg, &was->cfg, (orth_option_id)id, dir, moves));
     }
-    orth_config_release(ctx, &was);
-    return s;
+    return ORTH_OK;
 }
 
 orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, const char *dir, bool override)
 {
-    orth_checkpoint_manifest m;
-    ORTH_TRY(read_manifest(ctx, &m, dir));
-    orth_status s = m.run_config[0] ? compare_options(ctx, cfg, &m, dir, override) : ORTH_OK;
-    orth_checkpoint_manifest_release(ctx, &m);
+    recorded was;
+    ORTH_TRY(open_recorded(ctx, &was, dir));
+    const orth_status s = was.m.run_config[0] ? compare_options(ctx, cfg, &was, dir, override) : ORTH_OK;
+    close_recorded(ctx, &was);
     return s;
 }
 
@@ -78,61 +111,47 @@ static orth_status tell_overrides(orth_ctx *ctx, const orth_config *cfg, const o
     for (int id = 0; s == ORTH_OK && id < ORTH_NUM_OPTIONS; id++) {
         if (!moves_lr((orth_option_id)id))
             continue;
-        char *now = orth_option_text(ctx, cfg, (orth_option_id)id), *before = orth_option_text(ctx, was, (orth_option_id)id);
-        s = now && before ? ORTH_OK : ORTH_ERR_NOMEM;
-        if (s == ORTH_OK && strcmp(now, before) != 0)
-            s = tell(ctx, user, orth_option_get((orth_option_id)id)->path, before, now);
-        orth_mem_free(ctx, now);
-        orth_mem_free(ctx, before);
+        values v;
+        s = values_of(ctx, cfg, was, (orth_option_id)id, &v);
+        if (v.differ)
+            s = tell(ctx, user, orth_option_get((orth_option_id)id)->path, v.before, v.now);
+        free_values(ctx, &v);
     }
     return s;
 }
 
 orth_status orth_resume_overrides(orth_ctx *ctx, const orth_config *cfg, const char *dir, orth_override_fn tell, void *user)
 {
-    orth_checkpoint_manifest m;
-    orth_config was;
-    ORTH_TRY(read_manifest(ctx, &m, dir));
-    orth_status s = orth_config_init(ctx, &was);
-    if (s == ORTH_OK && m.run_config[0]) {
-        s = orth_config_parse(ctx, &was, "state.json: run options", m.run_config, strlen(m.run_config));
-        if (s == ORTH_OK)
-            s = tell_overrides(ctx, cfg, &was, tell, user);
-    }
-    orth_config_release(ctx, &was);
-    orth_checkpoint_manifest_release(ctx, &m);
+    recorded was;
+    ORTH_TRY(open_recorded(ctx, &was, dir));
+    const orth_status s = was.m.run_config[0] ? tell_overrides(ctx, cfg, &was.cfg, tell, user) : ORTH_OK;
+    close_recorded(ctx, &was);
     return s;
 }
 
-/* Of text: a key that makes other tokens of it, and its values then and now; "" where none differs. */
-static void explain_data(orth_ctx *ctx, const orth_config *cfg, const char *recorded, char *out, size_t room)
+/* Of text: a key that makes other tokens of it, and its values now and then; "" where none differs. */
+static orth_status explain_data(orth_ctx *ctx, const orth_config *cfg, const orth_config *was, char *out, size_t room)
 {
-    static const orth_option_id ids[] = {ORTH_OPT_data_separator, ORTH_OPT_data_jsonl_field, ORTH_OPT_data_format,
-                                         ORTH_OPT_data_valid_fraction};
-    orth_config was;
+    orth_status s = ORTH_OK;
     out[0] = 0;
-    if (orth_config_init(ctx, &was) != ORTH_OK)
-        return;
-    const bool known = orth_config_parse(ctx, &was, "state.json: run options", recorded, strlen(recorded)) == ORTH_OK;
-    for (int i = 0; known && i < ORTH_COUNT(ids) && !out[0]; i++) {
-        char *now = orth_option_text(ctx, cfg, ids[i]), *before = orth_option_text(ctx, &was, ids[i]);
-        if (now && before && strcmp(now, before) != 0)
-            snprintf(out, room, " (%s=%.60s now, %.60s then)", orth_option_get(ids[i])->path, now, before);
-        orth_mem_free(ctx, now);
-        orth_mem_free(ctx, before);
+    for (int i = 0; s == ORTH_OK && i < ORTH_NUM_TEXT_KEYS && !out[0]; i++) {
+        values v;
+        s = values_of(ctx, cfg, was, orth_setup_text_keys[i], &v);
+        if (v.differ)
+            snprintf(out, room, " (%s=%.60s now, %.60s then)", orth_option_get(orth_setup_text_keys[i])->path, v.now, v.before);
+        free_values(ctx, &v);
     }
-    orth_config_release(ctx, &was);
+    return s;
 }
 
-static orth_status fail_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data,
-                             const orth_checkpoint_manifest *m, const char *dir)
+static orth_status fail_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data, const recorded *was, const char *dir)
 {
     char why[200];
-    explain_data(ctx, cfg, m->run_config, why, sizeof why);
+    ORTH_TRY(explain_data(ctx, cfg, &was->cfg, why, sizeof why));
     return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: data.path=%s: its training tokens have fingerprint %016" PRIx64
                      ", those that %s was trained on %016" PRIx64 "%s: --resume goes on with the same data",
                      place_of(cfg, ORTH_OPT_data_path), cfg->data_path.v[0], data->fingerprint, dir,
-                     m->state.data_fingerprint, why);
+                     was->m.state.data_fingerprint, why);
 }
 
 static bool same_rate(double a, double b)
@@ -169,29 +188,23 @@ static void tell_lr(orth_ctx *ctx, const orth_config *cfg, const orth_config *wa
 
 orth_status orth_resume_tell_lr(orth_ctx *ctx, const orth_config *cfg, const char *dir)
 {
-    orth_checkpoint_manifest m;
-    orth_config was;
-    ORTH_TRY(read_manifest(ctx, &m, dir));
-    orth_status s = orth_config_init(ctx, &was);
-    if (s == ORTH_OK && m.run_config[0])
-        s = orth_config_parse(ctx, &was, "state.json: run options", m.run_config, strlen(m.run_config));
-    if (s == ORTH_OK && m.run_config[0])
-        tell_lr(ctx, cfg, &was, m.state.step);
-    orth_config_release(ctx, &was);
-    orth_checkpoint_manifest_release(ctx, &m);
-    return s;
+    recorded was;
+    ORTH_TRY(open_recorded(ctx, &was, dir));
+    if (was.m.run_config[0])
+        tell_lr(ctx, cfg, &was.cfg, was.m.state.step);
+    close_recorded(ctx, &was);
+    return ORTH_OK;
 }
 
-static orth_status compare_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data,
-                                const orth_checkpoint_manifest *m, const char *dir)
+static orth_status compare_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data, const recorded *was, const char *dir)
 {
-    const orth_checkpoint_state *state = &m->state;
+    const orth_checkpoint_state *state = &was->m.state;
     uint64_t tokenizer = orth_tokenizer_fingerprint(data->tokenizer);
     if (state->tokenizer_fingerprint != 0 && state->tokenizer_fingerprint != tokenizer)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: was trained with tokenizer %016" PRIx64 ", the data is for %016" PRIx64,
                          dir, state->tokenizer_fingerprint, tokenizer);
     if (state->data_fingerprint != 0 && state->data_fingerprint != data->fingerprint)
-        return fail_data(ctx, cfg, data, m, dir);
+        return fail_data(ctx, cfg, data, was, dir);
     if (state->next_sequence != state->step * cfg->train_global_batch)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: its next sequence is %" PRId64 ", but %" PRId64 " steps of "
                          "train.global_batch=%" PRId64 " end at %" PRId64, dir, state->next_sequence, state->step,
@@ -201,9 +214,9 @@ static orth_status compare_data(orth_ctx *ctx, const orth_config *cfg, const ort
 
 orth_status orth_resume_check_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data, const char *dir)
 {
-    orth_checkpoint_manifest m;
-    ORTH_TRY(read_manifest(ctx, &m, dir));
-    orth_status s = compare_data(ctx, cfg, data, &m, dir);
-    orth_checkpoint_manifest_release(ctx, &m);
+    recorded was;
+    ORTH_TRY(open_recorded(ctx, &was, dir));
+    const orth_status s = compare_data(ctx, cfg, data, &was, dir);
+    close_recorded(ctx, &was);
     return s;
 }

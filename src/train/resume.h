@@ -13,6 +13,10 @@
  * schedule (optimizer.lr, lr_scaling, lr_base_batch, schedule.*) may differ if a step is left; run.yaml and the checkpoints to come record them. */
 orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, const char *dir, bool override);
 
+/* The same for what the options led to: training tokens (ORTH_ERR_ARG), tokenizer (ORTH_ERR_DATA), and the
+ * place in the data, which must be that of the step. */
+orth_status orth_resume_check_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data, const char *dir);
+
 /* Logs a warning if the learning rate goes on otherwise than the checkpoint's run would have: train.steps moves the end of a
  * schedule, `override` its values. Nothing if no step is left. After train.epochs has become train.steps. */
 orth_status orth_resume_tell_lr(orth_ctx *ctx, const orth_config *cfg, const char *dir);
@@ -20,9 +24,5 @@ orth_status orth_resume_tell_lr(orth_ctx *ctx, const orth_config *cfg, const cha
 /* Calls tell for each key that `override` changes, with its values then and now; an error of tell ends it. */
 typedef orth_status (*orth_override_fn)(orth_ctx *ctx, void *user, const char *key, const char *was, const char *now);
 orth_status orth_resume_overrides(orth_ctx *ctx, const orth_config *cfg, const char *dir, orth_override_fn tell, void *user);
-
-/* The same for what the options led to: training tokens (ORTH_ERR_ARG), tokenizer (ORTH_ERR_DATA), and the
- * place in the data, which must be that of the step. */
-orth_status orth_resume_check_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data, const char *dir);
 
 #endif

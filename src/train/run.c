@@ -28,7 +28,7 @@ static bool any_is_prepared(const orth_config *c)
  * where none stands beside them. A resumed run with one of its own, or prepared data, is held against its checkpoint (resume.h). */
 static orth_status tokenizer_of_weights(orth_ctx *ctx, const orth_run *r, char **out)
 {
-    const bool is_auto = strcmp(r->cfg->data_tokenizer, "auto") == 0, finds = is_auto && !any_is_prepared(r->cfg);
+    const bool is_auto = orth_data_tokenizer_is_auto(r->cfg->data_tokenizer), finds = is_auto && !any_is_prepared(r->cfg);
     bool there;
     if (!r->start_from || (r->resumed && !finds))
         return ORTH_OK;
@@ -64,7 +64,7 @@ static orth_status require_tokenizer(orth_ctx *ctx, const orth_run *r, const cha
 static orth_data_options data_options(const orth_run *r, const char *cache, const char *own)
 {
     const orth_config *c = r->cfg;
-    const bool is_auto = strcmp(c->data_tokenizer, "auto") == 0;
+    const bool is_auto = orth_data_tokenizer_is_auto(c->data_tokenizer);
     const bool own_vocab = r->start_from || ORTH_CONFIG_IS_SET(c, model, vocab) || c->model_preset[0];
     return (orth_data_options){
         .paths = c->data_path.v, .num_paths = c->data_path.n, .weights = c->data_weights.v,
@@ -82,7 +82,7 @@ static orth_status open_corpora(orth_ctx *ctx, orth_run *r, bool only_look)
     char *cache = orth_path_join(ctx, r->dir, "data"), *own = NULL;
     orth_status status = cache ? tokenizer_of_weights(ctx, r, &own) : ORTH_ERR_NOMEM;
     const orth_data_options o = data_options(r, cache, own);
-    if (status == ORTH_OK && own && strcmp(r->cfg->data_tokenizer, "auto") != 0)
+    if (status == ORTH_OK && own && !orth_data_tokenizer_is_auto(r->cfg->data_tokenizer))
         status = require_tokenizer(ctx, r, own);
     if (status == ORTH_OK)
         status = only_look ? orth_data_check(ctx, &o) : orth_data_open_or_prepare(ctx, &r->data, &o);
@@ -427,6 +427,8 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
         return ORTH_OK;
     if (!r->options.watch) {
         ORTH_TRY(orth_tell_idle_in_plan(ctx, r->cfg, &r->plan));
+        if (r->start_from && !r->resumed)
+            ORTH_TRY(orth_config_tell_key_idle(ctx, r->cfg, ORTH_OPT_model_init_std, "the run begins from weights (--init)"));
         ORTH_TRY(take_complete(ctx, r));
         ORTH_TRY(price(ctx, r));
     }

@@ -12,6 +12,11 @@
 #define TAKE(field) \
     if (ORTH_CONFIG_IS_SET(cfg, model, field)) c.field = cfg->model_##field
 
+/* What a model takes as it is given, and what weights were trained with. */
+#define WHAT_WEIGHTS_FIX(INT, REAL, BOOL)                                                                            \
+    REAL(norm_eps); REAL(rope_theta); REAL(rope_factor); REAL(rope_low_freq); REAL(rope_high_freq); INT(rope_original_seq); \
+    BOOL(tied); BOOL(qkv_bias); BOOL(out_bias); BOOL(mlp_bias); BOOL(qk_norm); BOOL(gelu_erf)
+
 static orth_status require_sizes(orth_ctx *ctx, const orth_model_config *c)
 {
     const struct {
@@ -147,19 +152,8 @@ orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t toke
         c.max_seq = cfg->model_max_seq;
     else if (!preset)
         c.max_seq = cfg->data_seq_len;
-    TAKE(norm_eps);
-    TAKE(rope_theta);
-    TAKE(rope_factor);
-    TAKE(rope_low_freq);
-    TAKE(rope_high_freq);
-    TAKE(rope_original_seq);
-    TAKE(tied);
-    TAKE(qkv_bias);
-    TAKE(out_bias);
-    TAKE(mlp_bias);
-    TAKE(qk_norm);
+    WHAT_WEIGHTS_FIX(TAKE, TAKE, TAKE);
     TAKE(init_std);
-    TAKE(gelu_erf);
     orth_setup_dropout(cfg, &c);
     ORTH_TRY(require_sizes(ctx, &c));
     ORTH_TRY(check_model(ctx, cfg, &c));
@@ -227,15 +221,7 @@ orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, cons
     MATCH_INT(ffn);
     MATCH_INT(vocab);
     MATCH_INT(max_seq);
-    MATCH_REAL(norm_eps);
-    MATCH_REAL(rope_theta);
-    MATCH_REAL(rope_factor);
-    MATCH_BOOL(tied);
-    MATCH_BOOL(qkv_bias);
-    MATCH_BOOL(out_bias);
-    MATCH_BOOL(mlp_bias);
-    MATCH_BOOL(qk_norm);
-    MATCH_BOOL(gelu_erf);
+    WHAT_WEIGHTS_FIX(MATCH_INT, MATCH_REAL, MATCH_BOOL);
     return cfg->model_preset[0] ? match_preset(ctx, cfg, m, dir) : ORTH_OK;
 }
 
@@ -378,23 +364,12 @@ int64_t orth_setup_scale_cols(const orth_config *cfg, const orth_model_config *m
     return d.moments_8bit ? orth_param_scales(&d).dim[1] : 0;
 }
 
-/* FSDP's names stand for stages. */
-static int64_t zero_stage(const orth_config *cfg)
-{
-    switch (cfg->parallel_zero) {
-    case ORTH_parallel_zero_0:
-    case ORTH_parallel_zero_NO_SHARD: return 0;
-    case ORTH_parallel_zero_1: return 1;
-    case ORTH_parallel_zero_2:
-    case ORTH_parallel_zero_SHARD_GRAD_OP:
-    case ORTH_parallel_zero__HYBRID_SHARD_ZERO2: return 2;
-    default: return 3;
-    }
-}
-
 _Static_assert((int)ORTH_CP_ALL_GATHER == ORTH_parallel_cp_kind_all_gather &&
                (int)ORTH_CP_RING == ORTH_parallel_cp_kind_ring &&
                (int)ORTH_CP_ALL_TO_ALL == ORTH_parallel_cp_kind_all_to_all, "choices in the order of orth_cp_kind");
+
+const orth_option_id orth_setup_text_keys[ORTH_NUM_TEXT_KEYS] = {ORTH_OPT_data_separator, ORTH_OPT_data_jsonl_field, ORTH_OPT_data_format,
+                                                                 ORTH_OPT_data_valid_fraction};
 
 orth_text_options orth_setup_text(const orth_config *cfg)
 {
@@ -420,7 +395,7 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.pp = cfg->parallel_pp;
     l.cp = cfg->parallel_cp;
     l.cp_kind = (orth_cp_kind)cfg->parallel_cp_kind;
-    l.zero = zero_stage(cfg);
+    l.zero = orth_config_zero_stage(cfg);
     l.shard_group = cfg->parallel_shard_group;
     l.owner = cfg->parallel_data_parallel == ORTH_parallel_data_parallel_owner;
     l.stage_layers = cfg->parallel_stage_layers.n > 0 ? cfg->parallel_stage_layers.v : NULL;

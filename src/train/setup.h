@@ -38,6 +38,9 @@ int64_t orth_setup_scale_cols(const orth_config *cfg, const orth_model_config *m
 
 /* How the run file has text read. Points into cfg. */
 orth_text_options orth_setup_text(const orth_config *cfg);
+/* The keys by which text is prepared: other values make other tokens. */
+enum { ORTH_NUM_TEXT_KEYS = 4 };
+extern const orth_option_id orth_setup_text_keys[ORTH_NUM_TEXT_KEYS];
 
 /* Steps of train.epochs passes over `sequences` sequences, the last one begun counted; at least 1. */
 int64_t orth_setup_epoch_steps(const orth_config *cfg, int64_t sequences);
