@@ -521,6 +521,29 @@ TEST(the_published_runs_of_the_repository_are_predicted_within_the_errors_that_a
     test_ctx_free(ctx);
 }
 
+/* A token costs 72 L h^2 + 12 L h s + 6 h V; a layer made again 24 h^2 + 4 h s of it, its attention alone 4 h s (Narayanan et al. 2021; Korthikanti et al. 2022). */
+TEST(hardware_flops_count_what_is_computed_again_attention_in_full)
+{
+    static const struct { const char *id; double layers, h, s, again; } cases[] = {
+        {"sc21-t1-145.6B", 80, 12288, 2048, 24.0 * 12288 * 12288 + 4.0 * 12288 * 2048}, {"kort-22B-selsp", 48, 6144, 2048, 4.0 * 6144 * 2048}};
+    orth_ctx *ctx = test_ctx(1);
+    json_t *root = predicted(ctx, ORTH_TEST_DIR "/../bench/published_cases.json"), *c;
+    size_t i;
+    int found = 0;
+    json_array_foreach(json_object_get(root, "cases"), i, c)
+        for (int k = 0; k < ORTH_COUNT(cases); k++)
+            if (strcmp(json_string_value(json_object_get(c, "id")), cases[k].id) == 0) {
+                const double h = cases[k].h, layer = 72 * h * h + 12 * h * cases[k].s, token = cases[k].layers * layer + 6 * h * 51200;
+                const double ratio = json_number_value(json_object_get(c, "hfu")) / json_number_value(json_object_get(c, "mfu"));
+                if (fabs(ratio - 1 - cases[k].layers * cases[k].again / token) > 0.001)
+                    fail_msg("%s: hfu / mfu is %.5f, wanted %.5f", cases[k].id, ratio, 1 + cases[k].layers * cases[k].again / token);
+                found++;
+            }
+    assert_int_equal(found, 2);
+    json_decref(root);
+    test_ctx_free(ctx);
+}
+
 /* bench/results/2026-11-27-one-gpu-runs.md has what was predicted before these runs, too. */
 TEST(the_runs_of_the_repository_on_one_device_are_predicted_within_the_errors_that_are_reported)
 {
@@ -557,6 +580,7 @@ int main(void)
         cmocka_unit_test(scores_of_predictions_are_those_of_their_definitions),
         cmocka_unit_test(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused),
         cmocka_unit_test(the_published_runs_of_the_repository_are_predicted_within_the_errors_that_are_promised),
+        cmocka_unit_test(hardware_flops_count_what_is_computed_again_attention_in_full),
         cmocka_unit_test(the_runs_of_the_repository_on_one_device_are_predicted_within_the_errors_that_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include <jansson.h>
+#include <math.h>
 
 #include "tools/compare.h"
 
@@ -90,6 +91,34 @@ static const char *table_of(orth_ctx *ctx, const char *word, const char *cluster
     return kept;
 }
 
+TEST(the_parts_of_a_row_are_its_step)
+{
+    static const char *const words[] = {"memory.offload_optimizer=[none, host]", "train.micro_batch=[1]"}, *const parts[] = {
+        "compute_s", "update_s", "exposed_loading_s", "wait_s", "exposed_copies_s"};
+    orth_ctx *ctx = test_ctx(1);
+    orth_config base;
+    char *text;
+    load(ctx, &base, NULL, NULL, NULL);
+    CHECK_OK(ctx, orth_compare(ctx, &base, "a100-80gb-32", words, 2, true, &text));
+    json_t *root = json_loads(text, 0, NULL), *axis;
+    for (size_t r = 0; r < 2; r++) {
+        json_t *row = json_array_get(json_object_get(root, "rows"), r);
+        const char *name;
+        double sum = 0;
+        for (int i = 0; i < ORTH_COUNT(parts); i++)
+            sum += json_number_value(json_object_get(row, parts[i]));
+        json_object_foreach(json_object_get(row, "exposed_comm_by_axis_s"), name, axis)
+            sum += json_number_value(axis);
+        const double step_s = json_number_value(json_object_get(row, "step_s"));
+        assert_true(step_s > 0 && fabs(sum - step_s) < 1e-6 * step_s);
+        assert_true((json_number_value(json_object_get(row, "exposed_copies_s")) > 0) == (r == 1));
+    }
+    json_decref(root);
+    orth_mem_free(ctx, text);
+    orth_config_release(ctx, &base);
+    test_ctx_free(ctx);
+}
+
 TEST(a_combination_that_a_rule_refuses_has_a_row_with_the_rule)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -138,6 +167,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_of_a_comparison_is_the_plan_of_that_run_and_the_fastest_is_named),
+        cmocka_unit_test(the_parts_of_a_row_are_its_step),
         cmocka_unit_test(a_combination_that_a_rule_refuses_has_a_row_with_the_rule),
         cmocka_unit_test(a_comparison_of_what_rules_refuse_names_no_memory),
         cmocka_unit_test(mistakes_in_a_comparison_are_named),

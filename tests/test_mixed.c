@@ -4,8 +4,10 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include "plan/goodput.h"
 #include "plan/mixed.h"
 #include "tools/search_report.h"
 
@@ -39,6 +41,26 @@ TEST(groups_follow_each_other_and_the_cluster_has_the_best_of_them)
     check_near(peak, (16 * 989.5e12 + 12 * 312e12) / 28, 1e-12);
     orth_hardware_release(ctx, &h);
     test_ctx_free(ctx);
+}
+
+/* 2 nodes of 8 devices and 4 of one: 6 nodes, where all have spot nodes. */
+TEST(spot_nodes_are_taken_away_as_often_as_all_groups_have_nodes)
+{
+    static const char spot[] = "device: {name: spot, memory_GiB: 80, memory_GBps: 2000, bf16_tflops: 300}\nnode: {devices: 8, GBps: 300}\n"
+                               "network: {nics: 8, GBps: 25}\nprice: {on_demand: 4, spot: 1}\n"
+                               "failures: {device_hours: 3200, storage_GBps: 1, spot_hours: 100}\n";
+    char path[] = "/tmp/orthant-XXXXXX.yaml", text[256];
+    const int fd = mkstemps(path, 5);
+    assert_true(fd >= 0 && write(fd, spot, sizeof spot - 1) == (ssize_t)sizeof spot - 1);
+    close(fd);
+    snprintf(text, sizeof text, "groups:\n  a: {hardware: %s, nodes: 2}\n  b: {hardware: %s, nodes: 4, devices: 1}\n" LINK, path, path);
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    read_cluster(ctx, &h, text);
+    check_near(orth_goodput_on(&h, 20, 1e9, true).between_s, 3600 / (20.0 / 3200 + 6.0 / 100), 1e-12);
+    orth_hardware_release(ctx, &h);
+    test_ctx_free(ctx);
+    unlink(path);
 }
 
 TEST(a_bad_cluster_of_groups_is_refused_with_file_key_value_and_rule)
@@ -358,6 +380,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_follow_each_other_and_the_cluster_has_the_best_of_them),
+        cmocka_unit_test(spot_nodes_are_taken_away_as_often_as_all_groups_have_nodes),
         cmocka_unit_test(a_bad_cluster_of_groups_is_refused_with_file_key_value_and_rule),
         cmocka_unit_test(a_call_over_two_groups_takes_what_the_slowest_part_takes),
         cmocka_unit_test(ranks_that_share_a_program_take_the_time_of_their_own_devices),

@@ -220,16 +220,16 @@ static bool is_unsplit(const orth_search *s, const orth_candidate *c)
     return has(c, "gpipe") || has(c, "1f1b");
 }
 
-/* Of seed 13: activations leave for the host, and gpipe has more to compute between. */
+/* 1f1b would win if it took as long, since it needs less memory. */
 TEST(gpipe_wins_where_it_is_faster)
 {
     orth_ctx *ctx = test_ctx(1);
     orth_config base;
     orth_search s;
     orth_search_answer a;
-    orth_place_to_run where = random_place(ctx, 13);
-    random_base(ctx, &base, 13, FREE_AWAY);
-    random_search(ctx, &s, &base, &where, 13, ORTH_GOAL_TIME);
+    orth_place_to_run where = random_place(ctx, 110);
+    random_base(ctx, &base, 110, FREE_AWAY);
+    random_search(ctx, &s, &base, &where, 110, ORTH_GOAL_TIME);
     CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1000}, &a));
     assert_true(a.proved && has(&s.space.list[a.candidate], "gpipe"));
     orth_search_release(ctx, &s);
@@ -491,8 +491,8 @@ TEST(a_search_says_the_same_on_any_number_of_threads)
     test_ctx_free(ctx);
 }
 
-/* Bounds of a model all of which is trained do not hold then: estimates give the order. */
-TEST(a_search_with_frozen_parameters_finds_the_best_of_the_layouts_and_claims_no_proof_that_it_does_not_have)
+/* Estimates give the order then. */
+static void search_without_bounds(const char *key, const char *value, const char *words)
 {
     orth_ctx *ctx = test_ctx(1);
     orth_config base;
@@ -503,7 +503,7 @@ TEST(a_search_with_frozen_parameters_finds_the_best_of_the_layouts_and_claims_no
     int planned = 0;
     int32_t winner;
     random_base(ctx, &base, 3, FREE_AWAY);
-    CHECK_OK(ctx, orth_config_set(ctx, &base, "test", "optimizer.freeze", "[\"embed.*\", \"layers.0.*\"]"));
+    CHECK_OK(ctx, orth_config_set(ctx, &base, "test", key, value));
     CHECK_OK(ctx, orth_search_make_on(ctx, &s, &base, &where, 4, ORTH_GOAL_TIME));
     CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1}, &few));
     assert_false(few.proved);
@@ -514,11 +514,24 @@ TEST(a_search_with_frozen_parameters_finds_the_best_of_the_layouts_and_claims_no
     const double mine = orth_search_key(&s, &s.space.list[winner]);
     if (mine > best * (1 + 1e-9) || winner != a.candidate)
         fail_msg("found %.9g s, the best is %.9g s\n%s", mine, best, text);
-    assert_non_null(strstr(text, all ? "proved: all layouts were planned" : "no bound holds of frozen parameters"));
+    if (!strstr(text, all ? "proved: all layouts were planned" : words))
+        fail_msg("%s", text);
     orth_mem_free(ctx, text);
     orth_search_release(ctx, &s);
+    orth_config_release(ctx, &base);
+    test_ctx_free(ctx);
+}
+
+TEST(a_search_whose_bounds_do_not_hold_finds_the_best_of_the_layouts_and_claims_no_proof_that_it_does_not_have)
+{
+    search_without_bounds("optimizer.freeze", "[\"embed.*\", \"layers.0.*\"]", "no bound holds of frozen parameters");
+    search_without_bounds("parallel.order", "dp,tp,cp,pp", "no bound holds of another order of ranks (parallel.order)");
+    orth_ctx *ctx = test_ctx(1);
+    orth_config base;
+    orth_search s;
+    orth_place_to_run where = random_place(ctx, 3);
+    random_base(ctx, &base, 3, FREE_AWAY);
     CHECK_OK(ctx, orth_config_set(ctx, &base, "test", "optimizer.freeze", "[\"layers.99.*\"]"));
-    where = random_place(ctx, 3);
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "layers.99", orth_search_make_on(ctx, &s, &base, &where, 4, ORTH_GOAL_TIME));
     orth_config_release(ctx, &base);
     test_ctx_free(ctx);
@@ -537,7 +550,7 @@ int main(void)
         cmocka_unit_test(layouts_that_are_refused_when_they_are_compiled_are_left_out),
         cmocka_unit_test(what_few_plans_give_is_the_best_of_all_that_were_planned),
         cmocka_unit_test(a_search_says_the_same_on_any_number_of_threads),
-        cmocka_unit_test(a_search_with_frozen_parameters_finds_the_best_of_the_layouts_and_claims_no_proof_that_it_does_not_have),
+        cmocka_unit_test(a_search_whose_bounds_do_not_hold_finds_the_best_of_the_layouts_and_claims_no_proof_that_it_does_not_have),
         cmocka_unit_test(on_a_measured_machine_the_winner_is_the_best_of_all_layouts_of_its_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,7 +29,7 @@ TEST(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_
     char *json;
     CHECK_OK(ctx, orth_search_report(ctx, &s, 100, true, &json, &winner));
     json_t *root = json_loads(json, 0, NULL), *best = json_array_get(json_object_get(root, "best"), 0), *time = json_object_get(best, "time");
-    assert_true(json_is_true(json_object_get(root, "proved")) && json_is_null(json_object_get(root, "next_bound")));
+    assert_true(json_is_true(json_object_get(root, "proved")) && json_is_null(json_object_get(root, "next_bound_usd_per_1e9_tokens")));
     assert_true(json_is_boolean(json_object_get(best, "sequence_parallel")));
     assert_true(p.update_s > 0 && fabs(json_number_value(json_object_get(time, "update_s")) - p.update_s) < 1e-8 * p.step_s);
     assert_true(fabs(json_number_value(json_object_get(time, "compute_s")) - p.compute_s - p.update_s) < 1e-8 * p.step_s);
@@ -230,9 +230,9 @@ TEST(in_less_memory_a_row_is_as_good_as_layouts_like_the_winner_and_says_what_is
     assert_int_equal(json_array_size(front), 3);
     for (size_t k = 0; k < 3; k++) {
         json_t *row = json_array_get(front, k), *best = json_object_get(row, "best");
-        const double step_s = json_number_value(json_object_get(best, "step_s")), next = json_number_value(json_object_get(row, "next_bound"));
+        const double step_s = json_number_value(json_object_get(best, "step_s")), next = json_number_value(json_object_get(row, "next_bound_s"));
         assert_true(json_is_object(best));
-        assert_true(json_is_true(json_object_get(row, "proved")) ? json_is_null(json_object_get(row, "next_bound")) : next > 0 && next <= step_s * (1 + 1e-8));
+        assert_true(json_is_true(json_object_get(row, "proved")) ? json_is_null(json_object_get(row, "next_bound_s")) : next > 0 && next <= step_s * (1 + 1e-8));
         expect_no_better_beside(ctx, &s, &s.space.list[winner], json_number_value(json_object_get(row, "memory_limit")), step_s);
     }
     json_decref(root);

@@ -27,8 +27,9 @@ void orth_bounds_release(orth_ctx *ctx, orth_bounds *b)
 /* n ranks that lie `stride` apart, as close as they can be. */
 static orth_link_place group_place(const orth_hardware *h, int64_t n, int64_t stride)
 {
-    const int64_t fit = orth_div_up((int64_t)h->node_devices, stride), k = ORTH_MAX(1, ORTH_MIN(n, fit));
-    return (orth_link_place){.n = (int32_t)n, .per_node = (int32_t)k, .num_nodes = (int32_t)orth_div_up(n, k), .same_node = n <= k};
+    const int64_t fit = orth_div_up((int64_t)h->node_devices, stride), k = ORTH_MAX(1, ORTH_MIN(n, fit)), nodes = orth_div_up(n, k);
+    const bool leaves_pod = h->network_pod_nodes > 0 && (double)nodes > h->network_pod_nodes;
+    return (orth_link_place){.n = (int32_t)n, .per_node = (int32_t)k, .num_nodes = (int32_t)nodes, .same_node = n <= k, .leaves_pod = leaves_pod};
 }
 
 static double call_seconds(const orth_bounds *b, orth_comm_kind kind, double bytes, int64_t n, int64_t stride)

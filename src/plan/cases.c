@@ -306,7 +306,9 @@ static orth_status predict(orth_ctx *ctx, orth_case *x, const orth_software *sof
     const double square = 6.0 * x->tokens * (double)(c->layers * c->heads * c->head_dim * x->job.seq_len);
     const double peak = 1e12 * x->hardware.device_bf16_tflops * x->devices * x->e.step_s;
     x->mfu = (x->e.flops + square) / peak;
-    x->hfu = (x->e.hardware_flops + square) / peak;
+    const bool core = x->job.recompute == ORTH_AGAIN_CORE && !x->job.fused_attention;
+    const double again = x->job.recompute == ORTH_AGAIN_FULL ? square / 3 : core ? square * 2 / 3 : 0; /* of FULL the causal half is in hardware_flops */
+    x->hfu = (x->e.hardware_flops + square + again) / peak;
     const double measured = case_number(json_object_get(x->c, "derived"), "tokens_per_s_per_gpu", NAN);
     x->tokens_per_s = measured;
     x->peak_GiB = case_number(json_object_get(x->c, "measured"), "peak_mem_GiB", NAN);

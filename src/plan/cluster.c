@@ -42,13 +42,9 @@ static const orth_mixed_place *place_of(links *x, int rank, orth_group g)
 /* Of a message, whose two ends alone count. */
 static orth_mixed_place place_of_message(links *x, int rank, orth_group g, int peer)
 {
-    orth_mixed_place place = *place_of(x, rank, g);
     orth_partition_group(x->partition, rank, g, x->ranks);
-    const int ends[] = {rank, x->ranks[peer]}, devices = (int)x->h->node_devices;
-    if (x->h->mixed)
-        return orth_mixed_place_of(x->h, ends, 2);
-    place.place[0].same_node = ends[0] / devices == ends[1] / devices;
-    return place;
+    const int ends[] = {rank, x->ranks[peer]};
+    return orth_mixed_place_of(x->h, ends, 2);
 }
 
 /* Of the whole tensor, as orth_link_seconds counts. */
@@ -76,10 +72,11 @@ static int64_t file_sharers(const orth_hardware *h, int64_t num_ranks)
 
 static double offloaded_seconds(const orth_hardware *h, int64_t num_ranks, const orth_program *p, const orth_instr *n)
 {
+    const double launch = 1e-6 * h->device_launch_us;
     if (!orth_instr_moves(p, n))
-        return orth_instr_cost(n).bytes / (1e9 * h->node_memory_GBps);
+        return launch + orth_instr_cost(n).bytes / (1e9 * h->node_memory_GBps);
     if (!orth_instr_moves_file(p, n))
-        return (double)orth_operand_bytes(&n->out[0]) / (1e9 * h->node_host_GBps);
+        return launch + (double)orth_operand_bytes(&n->out[0]) / (1e9 * h->node_host_GBps);
     const orth_file_rates file = orth_file_rates_of(h, file_sharers(h, num_ranks));
     return orth_file_seconds(&file, p, n);
 }
@@ -145,7 +142,7 @@ static orth_port_load load(void *user, const orth_program *p, int32_t instr, int
 size_t orth_cluster_rank_limit(const orth_hardware *h, int rank)
 {
     const orth_hardware *device = orth_mixed_device(h, rank);
-    return (size_t)(0x1p30 * (device->device_memory_GiB - device->device_reserved_GiB));
+    return (size_t)orth_hardware_room(device);
 }
 
 /* Of nodes with 8 devices and a figure, it is 1.2 to 3.2 times the memory of the devices. */
@@ -182,14 +179,14 @@ static uint64_t signature(links *x, int rank)
         const orth_mixed_place place = *place_of(x, rank, (orth_group)g);
         for (int i = 0; i < place.num; i++) {
             const uint64_t part[] = {hash, (uint64_t)(uintptr_t)place.hardware[i], (uint64_t)place.place[i].n, (uint64_t)place.place[i].per_node,
-                                     (uint64_t)place.place[i].num_nodes, (uint64_t)place.place[i].fewest};
+                                     (uint64_t)place.place[i].num_nodes, (uint64_t)place.place[i].fewest, place.place[i].leaves_pod};
             hash = XXH64(part, sizeof part, 0);
         }
         const int n = g == ORTH_GROUP_PP || g == ORTH_GROUP_CP ? orth_partition_group(x->partition, rank, (orth_group)g, x->ranks) : 0;
         for (int i = 0; i < n; i++) {
             const int ends[] = {rank, x->ranks[i]};
             const orth_mixed_place pair = orth_mixed_place_of(x->h, ends, 2);
-            const uint64_t part[] = {hash, (uint64_t)(uintptr_t)pair.hardware[0], (uint64_t)pair.num, pair.place[0].same_node};
+            const uint64_t part[] = {hash, (uint64_t)(uintptr_t)pair.hardware[0], (uint64_t)pair.num, pair.place[0].same_node, pair.place[0].leaves_pod};
             hash = XXH64(part, sizeof part, 0);
         }
     }
@@ -303,6 +300,7 @@ static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_c
     p->total.fits = p->ranks[c->worst_rank].fits && p->total.node_bytes <= p->total.node_limit_bytes;
     p->total.limit_bytes = p->ranks[c->worst_rank].limit_bytes;
     p->total.worst_bytes = p->ranks[c->worst_rank].device_bytes;
+    p->total.lower_bound_bytes = p->ranks[c->worst_rank].lower_bound_bytes;
     set_file_floor(p, h);
     add_loading(p, h);
     c->step_s = p->total.time.step_s;
@@ -320,7 +318,7 @@ static void close_timing(orth_ctx *ctx, links *x, orth_timing *timing)
 /* A clock that asks x, of which hardware and partition are set. */
 static orth_status open_timing(orth_ctx *ctx, links *x, int num_ranks, orth_timing *out)
 {
-    const bool alike = !x->h->mixed && orth_mesh_hosts_are_alike(&x->partition->mesh, (int)x->h->node_devices);
+    const bool alike = !x->h->mixed && x->h->network_pod_nodes == 0 && orth_mesh_hosts_are_alike(&x->partition->mesh, (int)x->h->node_devices);
     int32_t *kinds = alike ? NULL : ORTH_NEW_ARRAY(ctx, int32_t, num_ranks);
     x->rank = -1;
     x->ranks = ORTH_NEW_ARRAY(ctx, int, num_ranks);

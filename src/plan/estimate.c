@@ -239,7 +239,7 @@ static double again(const orth_job *j, const block *b)
 /* Of attention without fusion: probabilities, with what dropout keeps of them (Korthikanti et al. 2022). */
 static double scores_of(const orth_job *j)
 {
-    return j->fused_attention ? 0 : 5.0 * (double)(j->micro_batch * j->model.heads / j->tp) * (double)(j->seq_len * j->seq_len);
+    return j->fused_attention ? 0 : 5.0 * (double)(j->micro_batch * j->model.heads / j->tp) * (double)(j->seq_len * j->seq_len / j->cp);
 }
 
 /* Of hidden dropout: one behind attention, one behind the feed-forward layer. */

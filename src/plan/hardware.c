@@ -305,6 +305,11 @@ static orth_status peak_of(orth_ctx *ctx, const orth_hardware *h, orth_dtype dty
     return ORTH_OK;
 }
 
+double orth_hardware_room(const orth_hardware *h)
+{
+    return 0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB);
+}
+
 orth_status orth_hardware_peak(orth_ctx *ctx, const orth_hardware *h, orth_dtype dtype, double *flops)
 {
     double sum = 0, devices = 0, each;

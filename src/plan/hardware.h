@@ -60,6 +60,9 @@ const orth_hardware_file *orth_hardware_files(void);
  * network. */
 orth_status orth_hardware_use(orth_ctx *ctx, orth_hardware *h, int64_t num_ranks);
 
+/* Bytes of a device's memory that a run may take: all but what is reserved. */
+double orth_hardware_room(const orth_hardware *h);
+
 /* FLOP/s of one device for products of this type, the mean of groups; ORTH_ERR_ARG if the file, or that of a group, does not say. */
 orth_status orth_hardware_peak(orth_ctx *ctx, const orth_hardware *h, orth_dtype dtype, double *flops);
 

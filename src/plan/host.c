@@ -45,7 +45,7 @@ static double seconds(void *user, const orth_program *p, int32_t instr, int k, i
 
 size_t orth_host_limit(const orth_hardware *h)
 {
-    return (size_t)(0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB));
+    return (size_t)orth_hardware_room(h);
 }
 
 /* ---- ranks that share cores ---- */

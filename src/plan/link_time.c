@@ -3,13 +3,15 @@
 
 #include <math.h>
 
-orth_link_place orth_link_place_in_order(const int *ranks, int n, int first, int devices, bool *ascends)
+orth_link_place orth_link_place_in_order(const orth_hardware *h, const int *ranks, int n, int first, bool *ascends)
 {
+    const int devices = (int)h->node_devices, pod = (int)h->network_pod_nodes;
     orth_link_place p = {.n = n, .fewest = n};
     int here = 0, node = -1;
     *ascends = true;
     for (int i = 0; i < n; i++) {
         const int at = (ranks[i] - first) / devices;
+        p.leaves_pod = p.leaves_pod || (pod > 0 && i > 0 && at / pod != node / pod);
         p.fewest = at == node || i == 0 ? p.fewest : ORTH_MIN(p.fewest, here);
         here = at == node ? here + 1 : 1;
         p.num_nodes += at != node;
@@ -25,7 +27,7 @@ orth_link_place orth_link_place_in_order(const int *ranks, int n, int first, int
 orth_link_place orth_link_place_of(const orth_hardware *h, const int *ranks, int n)
 {
     bool ascends;
-    orth_link_place p = orth_link_place_in_order(ranks, n, 0, (int)h->node_devices, &ascends);
+    orth_link_place p = orth_link_place_in_order(h, ranks, n, 0, &ascends);
     if (!ascends) {
         p.num_nodes = ORTH_MIN(p.num_nodes, (n + p.per_node - 1) / p.per_node);
         p.fewest = 0;
@@ -47,10 +49,9 @@ static double inside(const orth_hardware *h, int k)
 }
 
 /* A device's part of the network cards of its node. */
-static double outside(const orth_hardware *h, int num_nodes)
+static double outside(const orth_hardware *h, bool leaves_pod)
 {
-    const double taper = h->network_pod_nodes > 0 && num_nodes > h->network_pod_nodes ? h->network_taper : 1;
-    return 1e9 * h->network_GBps * h->network_share * h->network_nics / h->node_devices / taper;
+    return 1e9 * h->network_GBps * h->network_share * h->network_nics / h->node_devices / (leaves_pod ? h->network_taper : 1);
 }
 
 typedef struct {
@@ -62,7 +63,7 @@ typedef struct {
 static links links_of(const orth_hardware *h, const orth_link_place *p)
 {
     return (links){.n = p->n, .k = p->per_node, .few = p->fewest > 0 ? p->fewest : p->per_node, .nodes = p->num_nodes, .b = inside(h, p->per_node),
-                   .c = p->num_nodes > 1 ? outside(h, p->num_nodes) : INFINITY, .a = 1e-6 * h->node_latency_us,
+                   .c = p->num_nodes > 1 ? outside(h, p->leaves_pod) : INFINITY, .a = 1e-6 * h->node_latency_us,
                    .A = 1e-6 * (p->num_nodes > 1 ? h->network_latency_us : h->node_latency_us)};
 }
 
@@ -75,7 +76,7 @@ static double width(const links *l)
 /* An all_gather or a reduce_scatter. */
 static double ring_pass(const links *l, double bytes)
 {
-    return (l->n - 1) / l->n * bytes / width(l) + l->nodes * l->A + (l->n - l->nodes) * l->a;
+    return (l->n - 1) / l->n * bytes / width(l) + (l->nodes - 1) * l->A + (l->n - l->nodes) * l->a;
 }
 
 /* Of the tensor, what comes to a node from the others, of the one with the fewest members. */
@@ -114,7 +115,7 @@ static double tree_pass(const links *l, double bytes)
 static double direct_pass(const links *l, double bytes)
 {
     const double out = l->nodes > 1 ? (l->n - l->few) / l->n * bytes / l->c : 0;
-    return fmax(out, (l->k - 1) / l->n * bytes / l->b) + (l->nodes > 1 ? l->A : 0) + log_2(l->n) * l->a;
+    return fmax(out, l->k > 1 ? (l->k - 1) / l->n * bytes / l->b : 0) + steps_of_a_tree(l);
 }
 
 double orth_link_seconds(const orth_hardware *h, orth_comm_kind kind, double bytes, const orth_link_place *p, orth_link_algo *algo)
@@ -147,7 +148,7 @@ double orth_link_seconds(const orth_hardware *h, orth_comm_kind kind, double byt
         break;
     default: /* a message */
         t[ORTH_LINK_DIRECT] = p->same_node ? bytes / inside(h, 2) + 1e-6 * h->node_latency_us
-                                           : bytes / fmin(outside(h, p->num_nodes), 1e9 * h->network_GBps * h->network_share) +
+                                           : bytes / fmin(outside(h, p->leaves_pod), 1e9 * h->network_GBps * h->network_share) +
                                                  1e-6 * h->network_latency_us;
     }
     for (int i = 0; i < ORTH_NUM_LINK_ALGOS; i++)
@@ -166,7 +167,7 @@ static orth_link_busy busy_by(const links *l, orth_link_algo algo, double bytes)
     case ORTH_LINK_RING: return (orth_link_busy){in ? around / l->b : 0, out ? around / (l->few * l->c) : 0};
     case ORTH_LINK_TREE: return (orth_link_busy){in ? bytes / l->b : 0, out ? bytes / (l->few * l->c) : 0};
     case ORTH_LINK_HIERARCHICAL: return (orth_link_busy){(l->k - 1) / l->k * bytes / l->b, from_others(l) * bytes / l->few / l->c};
-    default: return (orth_link_busy){(l->k - 1) / l->n * bytes / l->b, out ? (l->n - l->few) / l->n * bytes / l->c : 0};
+    default: return (orth_link_busy){in ? (l->k - 1) / l->n * bytes / l->b : 0, out ? (l->n - l->few) / l->n * bytes / l->c : 0};
     }
 }
 
@@ -179,7 +180,7 @@ orth_link_busy orth_link_busy_in(const orth_hardware *h, orth_comm_kind kind, do
     orth_link_seconds(h, kind, bytes, p, &algo);
     if (kind == ORTH_COMM_SEND || kind == ORTH_COMM_RECV)
         return p->same_node ? (orth_link_busy){bytes / inside(h, 2), 0}
-                            : (orth_link_busy){0, bytes / fmin(outside(h, p->num_nodes), 1e9 * h->network_GBps * h->network_share)};
+                            : (orth_link_busy){0, bytes / fmin(outside(h, p->leaves_pod), 1e9 * h->network_GBps * h->network_share)};
     orth_link_busy once = busy_by(&l, algo, bytes);
     if (kind == ORTH_COMM_ALL_REDUCE)
         once = (orth_link_busy){2 * once.node_s, 2 * once.network_s};

@@ -7,7 +7,7 @@
  *   ring          all_reduce: 2(n-1)/n M / min(b, k*c), 2(n-1) messages; reduce_scatter, all_gather: half of it
  *   tree          all_reduce, broadcast: as many bytes, about 2 log2 n messages
  *   hierarchical  inside the nodes, then between them a k-th of the tensor on each of k rings, then inside again
- *   direct        all_to_all: each sends (k-1)/n M at b and (n-k)/n M at c; small calls of few members
+ *   direct        all_to_all, and small calls: each sends (k-1)/n M at b and (n-k)/n M at c in about log2 n messages
  * The fastest is taken. (Thakur et al. 2005; Patarasu and Yuan 2009.) A send takes one message at the bandwidth of
  * the link between the two. An estimate; at best the bandwidth of the links.
  */
@@ -22,13 +22,14 @@ typedef struct {
     int32_t n, per_node, num_nodes;   /* per_node: the most on one */
     int32_t fewest;                   /* on one, whose cards are then the narrowest link; 0: as many on all, or not known */
     bool same_node;                   /* of a message: sender and receiver */
+    bool leaves_pod;                  /* its nodes are of several pods (network.pod_nodes) */
 } orth_link_place;
 
 typedef enum { ORTH_LINK_RING = 0, ORTH_LINK_TREE, ORTH_LINK_HIERARCHICAL, ORTH_LINK_DIRECT, ORTH_NUM_LINK_ALGOS } orth_link_algo;
 
-/* As ranks[n] follow each other on nodes of `devices` consecutive ones from rank `first` on: a node that they come back to counts again. same_node is not
- * set. *ascends: they come back to none. */
-orth_link_place orth_link_place_in_order(const int *ranks, int n, int first, int devices, bool *ascends);
+/* As ranks[n] follow each other on the nodes of h, the first of which begins with rank `first`: a node that they come back to counts again. same_node is
+ * not set. *ascends: they come back to none. */
+orth_link_place orth_link_place_in_order(const orth_hardware *h, const int *ranks, int n, int first, bool *ascends);
 /* Of global ranks[n], on nodes of h->node_devices consecutive ones. */
 orth_link_place orth_link_place_of(const orth_hardware *h, const int *ranks, int n);
 

@@ -240,7 +240,7 @@ static void take_means(orth_hardware *h, const orth_mixed *m)
         price += g->has_on_demand ? part * g->price_on_demand : NAN;
         spot += g->price_spot > 0 ? part * orth_spot_price(g) : NAN;
         failures += g->failures_device_hours > 0 ? part / g->failures_device_hours : NAN;
-        taken += g->failures_spot_hours > 0 ? part * g->price_spot_share / g->failures_spot_hours : NAN;
+        taken += g->failures_spot_hours > 0 ? (double)m->group[i].nodes * g->price_spot_share / g->failures_spot_hours : NAN;
         h->failures_storage_GBps = i > 0 ? fmin(h->failures_storage_GBps, g->failures_storage_GBps) : g->failures_storage_GBps;
         h->failures_restart_s = fmax(h->failures_restart_s, g->failures_restart_s);
     }
@@ -249,7 +249,7 @@ static void take_means(orth_hardware *h, const orth_mixed *m)
     h->price_spot = isnan(spot) ? 0 : spot;
     h->price_spot_share = 1; /* shares of groups are in the means */
     h->failures_device_hours = isnan(failures) ? 0 : 1 / failures;
-    h->failures_spot_hours = isnan(taken) ? 0 : 1 / taken;
+    h->failures_spot_hours = isnan(taken) ? 0 : ceil((double)h->num_devices / h->node_devices) / taken; /* of as many nodes as orth_goodput_on counts */
 }
 
 static orth_hardware best_of(const orth_mixed *m)
@@ -338,7 +338,7 @@ static orth_link_place place_in(const orth_hardware *h, int g, const int *ranks,
     bool ascends;
     for (*end = i; *end < n && orth_mixed_group_of(h, ranks[*end]) == g;)
         ++*end;
-    return orth_link_place_in_order(ranks + i, *end - i, (int)group->first, (int)group->own.node_devices, &ascends);
+    return orth_link_place_in_order(&group->own, ranks + i, *end - i, (int)group->first, &ascends);
 }
 
 /* Where the canonical order comes back to a group, its pieces count as other nodes, up to as many as there must be. */
@@ -356,6 +356,7 @@ static void add_place(orth_mixed_place *p, int groups[], int g, const orth_link_
     p->place[k].n += place->n;
     p->place[k].num_nodes += place->num_nodes;
     p->place[k].per_node = ORTH_MAX(p->place[k].per_node, place->per_node);
+    p->place[k].leaves_pod = p->place[k].leaves_pod || place->leaves_pod;
 }
 
 orth_mixed_place orth_mixed_place_of(const orth_hardware *h, const int *ranks, int n)
@@ -376,7 +377,7 @@ orth_mixed_place orth_mixed_place_of(const orth_hardware *h, const int *ranks, i
         const orth_device_group *g = &h->mixed->group[groups[k]];
         p.hardware[k] = p.num > 1 ? &g->far : &g->own;
         p.place[k] = (orth_link_place){.n = n, .per_node = p.place[k].per_node, .num_nodes = nodes, .same_node = nodes <= 1,
-                                       .fewest = p.place[k].fewest};
+                                       .fewest = p.place[k].fewest, .leaves_pod = p.place[k].leaves_pod};
     }
     return p;
 }

@@ -69,7 +69,6 @@ static orth_status read_words(orth_ctx *ctx, comparison *x, const char *const *w
 
 static orth_status set_row(orth_ctx *ctx, const comparison *x, int row, orth_config *cfg)
 {
-    ORTH_TRY(orth_config_override(ctx, cfg, x->base));
     for (int i = 0; i < x->num_axes; i++)
         ORTH_TRY(orth_config_set(ctx, cfg, "command line", x->axes[i].key, value_of(x, row, i)));
     return ORTH_OK;
@@ -79,7 +78,7 @@ static orth_status price_row(orth_ctx *ctx, void *arg, int64_t row)
 {
     comparison *x = arg;
     orth_config cfg;
-    ORTH_TRY(orth_config_init(ctx, &cfg));
+    ORTH_TRY(orth_config_copy(ctx, &cfg, x->base));
     orth_status s = set_row(ctx, x, (int)row, &cfg);
     if (s == ORTH_OK)
         s = orth_price_run(ctx, &x->where, &cfg, &x->rows[row]);
@@ -179,10 +178,10 @@ static json_t *row_json(const comparison *x, int row)
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
         if (p->exposed_s[g] > 0)
             json_object_set_new(exposed, orth_group_name((orth_group)g), json_real(p->exposed_s[g]));
-    return json_pack("{s:o,s:i,s:I,s:I,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o}", "values", values, "ranks", p->num_ranks, "memory",
+    return json_pack("{s:o,s:i,s:I,s:I,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o}", "values", values, "ranks", p->num_ranks, "memory",
                      (json_int_t)p->bytes, "memory_limit", (json_int_t)p->limit_bytes, "fits", p->fits, "step_s", p->step_s, "tokens_per_s",
                      p->tokens_per_s, "mfu", p->mfu, "hfu", p->hfu, "compute_s", p->compute_s, "update_s", p->update_s, "exposed_loading_s", p->data_s,
-                     "wait_s", p->wait_s, "exposed_s", exposed, "days", known(p->days), "on_demand_usd", isnan(p->usd) ? json_null() : json_real(p->usd));
+                     "wait_s", p->wait_s, "exposed_copies_s", p->move_s, "exposed_comm_by_axis_s", exposed, "days", known(p->days), "on_demand_usd", isnan(p->usd) ? json_null() : json_real(p->usd));
 }
 
 static char *as_json(orth_ctx *ctx, const comparison *x)

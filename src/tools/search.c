@@ -192,12 +192,12 @@ static int64_t least(const orth_search *s, const orth_search_question *q, double
 
 orth_status orth_search_config(orth_ctx *ctx, const orth_search *s, int32_t candidate, orth_config *cfg)
 {
-    ORTH_TRY(orth_config_init(ctx, cfg));
     const orth_candidate *c = &s->space.list[candidate];
-    orth_status st = orth_config_override(ctx, cfg, s->space.base);
+    ORTH_TRY(orth_config_copy(ctx, cfg, s->space.base));
     orth_candidate_set(c, cfg);
-    if (st == ORTH_OK && c->plan >= 0 && s->plans[c->plan].dp_share[0])
-        st = orth_config_set(ctx, cfg, "search", "parallel.dp_share", s->plans[c->plan].dp_share);
+    if (c->plan < 0 || !s->plans[c->plan].dp_share[0])
+        return ORTH_OK;
+    const orth_status st = orth_config_set(ctx, cfg, "search", "parallel.dp_share", s->plans[c->plan].dp_share);
     if (st != ORTH_OK)
         orth_config_release(ctx, cfg);
     return st;
@@ -376,7 +376,7 @@ static orth_status plan_next(orth_ctx *ctx, orth_search *s, const orth_search_qu
 double orth_search_limit(const orth_search *s)
 {
     const orth_hardware *h = &s->where.hardware;
-    const double all = 0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB), given = (double)s->space.base->memory_limit_device;
+    const double all = orth_hardware_room(h), given = (double)s->space.base->memory_limit_device;
     return given > 0 ? fmin(given, all) : all;
 }
 

@@ -201,10 +201,10 @@ static orth_status find_winner(orth_ctx *ctx, found *f, int32_t max_plans)
     return ORTH_OK;
 }
 
-/* max_plans: for the winner; next: for each of the others, the best of few plans. */
-static orth_status list_best(orth_ctx *ctx, found *f, int32_t max_plans, int32_t next)
+/* next: plans for each after the first, the best of few; 0: among what is planned. */
+static orth_status list_best(orth_ctx *ctx, found *f, int32_t next)
 {
-    orth_search_question q = {.without = f->list, .max_plans = max_plans};
+    orth_search_question q = {.without = f->list};
     f->num_best = 0;
     while (f->num_best < ORTH_SEARCH_BEST) {
         orth_search_answer *a = &f->best[f->num_best];
@@ -385,7 +385,7 @@ static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
                                                  : "the lower bound of every other layout is more");
     else if (s->space.estimates)
         orth_text_addf(ctx, t, "winner         the best of %d plans; others were estimated to take longer, but no bound holds %s\n", s->num_plans,
-                       s->where.host ? "on a measured machine" : "of frozen parameters (optimizer.freeze)");
+                       orth_search_space_why_no_bounds(&s->space));
     else
         orth_text_addf(ctx, t, "winner         not proved: others may be up to %.1f %% better by their bounds; more plans (--plans) may tell\n",
                        100 * (1 - a->next / orth_search_key(s, &s->space.list[a->candidate])));
@@ -464,12 +464,13 @@ static void add_limits(orth_ctx *ctx, orth_text *t, const found *f)
 {
     double last = INFINITY;
     char doubt[64];
-    orth_text_add(ctx, t, "\nmemory against time (the fastest found in less memory)\n");
+    const bool cost = f->s->goal == ORTH_GOAL_COST;
+    orth_text_addf(ctx, t, "\nmemory against %s found in less memory)\n", cost ? "cost (the cheapest" : "time (the fastest");
     for (int k = -1; k < NUM_LIMITS; k++) {
         const int32_t i = k < 0 ? f->list[0] : f->limit[k].candidate;
         const double bytes = i < 0 ? INFINITY : (double)orth_search_price(f->s, i)->bytes;
         if (i < 0)
-            orth_text_addf(ctx, t, "  none %s%.2f GiB%s\n", f->limit[k].proved ? "in " : "was found in ", f->limit_bytes[k] / 0x1p30, f->limit[k].too_far >= 0 ? " in less than twice the time" : "");
+            orth_text_addf(ctx, t, "  none %s%.2f GiB%s\n", f->limit[k].proved ? "in " : "was found in ", f->limit_bytes[k] / 0x1p30, f->limit[k].too_far < 0 ? "" : cost ? " for less than twice the cost" : " in less than twice the time");
         else if (bytes < last) {
             describe_doubt(f, k < 0 ? &f->best[0] : &f->limit[k], doubt, sizeof doubt);
             add_candidate(ctx, t, f, i, doubt);
@@ -578,10 +579,13 @@ static json_t *candidate_json(const found *f, int32_t i)
     return root;
 }
 
-/* Of an answer that is not proved: the least that another layout may take; null where none is known. */
+static const char *const next_keys[] = {[ORTH_GOAL_TIME] = "next_bound_s", [ORTH_GOAL_COST] = "next_bound_usd_per_1e9_tokens", [ORTH_GOAL_MEMORY] = "next_bound_bytes"};
+
+/* Of an answer that is not proved: the least that another layout may take; null where none is known. Costs are in proportion to keys. */
 static json_t *next_json(const found *f, const orth_search_answer *a)
 {
-    return number_or_null(a->next, !a->proved && !f->s->space.estimates);
+    const double unit = f->num_best > 0 && f->s->goal == ORTH_GOAL_COST ? usd_of(f, orth_search_price(f->s, f->list[0])) / winner_key(f) : 1;
+    return number_or_null(unit * a->next, !a->proved && !f->s->space.estimates && isfinite(unit));
 }
 
 static char *as_json(orth_ctx *ctx, const found *f)
@@ -596,12 +600,12 @@ static char *as_json(orth_ctx *ctx, const found *f)
             json_object_set_new(least, kinds[k].name, json_integer((json_int_t)f->kind[k].least_bytes));
     for (int k = 0; k < NUM_LIMITS && f->num_best > 0; k++)
         json_array_append_new(front, json_pack("{s:f,s:o,s:b,s:o}", "memory_limit", f->limit_bytes[k], "best", candidate_json(f, f->limit[k].candidate), "proved",
-                                               f->limit[k].proved, "next_bound", next_json(f, &f->limit[k])));
+                                               f->limit[k].proved, next_keys[f->s->goal], next_json(f, &f->limit[k])));
     for (int i = 0; i < ORTH_COUNT(changes) && f->num_best > 0 && !f->s->where.host; i++)
         json_object_set_new(depends, changes[i].name, json_real(f->changed_s[i]));
     json_t *root = json_pack("{s:s,s:I,s:I,s:I,s:i,s:i,s:i,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "goal", orth_goal_name(f->s->goal), "layouts",
                              (json_int_t)f->s->space.num_tried, "valid", (json_int_t)f->s->space.num, "left_out", (json_int_t)f->s->space.num_left_out, "small_runs", f->s->num_read, "plans",
-                             f->s->num_plans, "winner_plans", f->winner_plans, "proved", f->best[0].proved, "next_bound", next_json(f, &f->best[0]), "best", best,
+                             f->s->num_plans, "winner_plans", f->winner_plans, "proved", f->best[0].proved, next_keys[f->s->goal], next_json(f, &f->best[0]), "best", best,
                              "popular", popular, "popular_memory_bound", least,
                              "memory_against_time", front, "step_s_on_changed_clusters", depends);
     char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL, *out = text ? orth_mem_printf(ctx, "%s\n", text) : NULL;
@@ -614,12 +618,12 @@ orth_status orth_search_report(orth_ctx *ctx, orth_search *s, int32_t max_plans,
 {
     found f = {.s = s};
     ORTH_TRY(find_winner(ctx, &f, max_plans));
-    ORTH_TRY(list_best(ctx, &f, 0, PLANS_OF_THE_NEXT));
+    ORTH_TRY(list_best(ctx, &f, PLANS_OF_THE_NEXT));
     if (f.num_best > 0) {
         ORTH_TRY(ask_kinds(ctx, &f, PLANS_OF_A_KIND));
-        ORTH_TRY(list_best(ctx, &f, 0, 0)); /* in order; a popular choice may turn out to be better */
+        ORTH_TRY(list_best(ctx, &f, 0)); /* in order; a popular choice may turn out to be better */
         ORTH_TRY(ask_limits(ctx, &f));
-        ORTH_TRY(list_best(ctx, &f, 0, 0)); /* all may be planned by now */
+        ORTH_TRY(list_best(ctx, &f, 0)); /* all may be planned by now */
         ORTH_TRY(ask_kinds(ctx, &f, 0));
         if (!s->where.host)
             ORTH_TRY(price_changes(ctx, &f));

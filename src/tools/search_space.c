@@ -89,7 +89,7 @@ static void leave_out_frozen(orth_block_costs *c)
 /* Whether hosts cannot have what a layout puts there. */
 static bool is_too_much_for_hosts(const orth_search_space *s, const orth_bound *b)
 {
-    const double given = (double)s->base->memory_limit_host, host = (double)orth_cluster_most_node_limit(s->bounds.hardware);
+    const double given = (double)s->base->memory_limit_host, host = (double)orth_cluster_most_node_limit(s->bounds.groups ? s->bounds.groups : s->bounds.hardware);
     return s->host_ranks == 0 && b->node_bytes > (given > 0 ? fmin(given, host) : host);
 }
 
@@ -367,12 +367,25 @@ static orth_status list_all(lister *x, bool fewer)
     return ORTH_OK;
 }
 
+static const char *why_no_bounds(const orth_config *base)
+{
+    const char *order = base->parallel_order;
+    if (base->optimizer_freeze.n > 0)
+        return "of frozen parameters (optimizer.freeze)";
+    return *order && strcmp(order, "tp,cp,dp,pp") != 0 ? "of another order of ranks (parallel.order)" : NULL;
+}
+
+const char *orth_search_space_why_no_bounds(const orth_search_space *s)
+{
+    return s->host_ranks > 0 ? "on a measured machine" : why_no_bounds(s->base);
+}
+
 static orth_status make_space(orth_ctx *ctx, orth_search_space *out, const orth_config *base, const orth_model_config *model,
                               const orth_hardware *hardware, int64_t num_devices, bool fewer, int64_t host_ranks)
 {
     lister x = {.ctx = ctx, .s = out, .devices = num_devices};
     *out = (orth_search_space){.base = base, .model = *model, .hardware = *hardware, .groups = *hardware, .step = orth_setup_shape(base, ORTH_MODE_TRAIN),
-                               .layout = orth_setup_layout(base), .host_ranks = host_ranks, .estimates = host_ranks > 0 || base->optimizer_freeze.n > 0};
+                               .layout = orth_setup_layout(base), .host_ranks = host_ranks, .estimates = host_ranks > 0 || why_no_bounds(base)};
     out->step.freeze.num = 0; /* patterns may name layers that a small model does not have */
     x.dims = (orth_model_dims){.layers = model->layers, .hidden = model->hidden, .heads = model->heads, .kv_heads = model->kv_heads,
                                .ffn = model->ffn, .vocab = model->vocab, .tied = model->tied};
@@ -380,11 +393,9 @@ static orth_status make_space(orth_ctx *ctx, orth_search_space *out, const orth_
     ORTH_TRY(orth_bounds_make(ctx, &out->bounds, &out->model, &out->hardware, &out->step));
     out->bounds.groups = hardware->mixed ? &out->groups : NULL;
     x.one = orth_mem_alloc(ctx, 3 * sizeof *x.one);
-    orth_status s = x.one ? orth_config_init(ctx, &x.keys) : ORTH_ERR_NOMEM;
+    orth_status s = x.one ? orth_config_copy(ctx, &x.keys, base) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK) {
-        s = orth_config_override(ctx, &x.keys, base);
-        if (s == ORTH_OK)
-            s = list_all(&x, fewer);
+        s = list_all(&x, fewer);
         orth_config_release(ctx, &x.keys);
     }
     orth_mem_free(ctx, x.one);
