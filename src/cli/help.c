@@ -12,8 +12,8 @@ static const char exit_codes[] =
     "Exit codes\n"
     "  0  done                                   5  damaged, foreign or unreadable data\n"
     "  2  usage or configuration                 6  a loss that is not finite; verify: a difference\n"
-    "  3  does not fit memory or disk            130, 143  stopped by SIGINT, SIGTERM\n"
-    "  4  a rank or the network failed               after saving, or before step 1\n";
+    "  3  does not fit memory or disk           70  a mistake in Orthant\n"
+    "  4  a rank or the network failed    130, 143  SIGINT, SIGTERM: after saving, or before step 1\n";
 
 char *orth_help_usage(orth_ctx *ctx)
 {

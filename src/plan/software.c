@@ -85,7 +85,7 @@ void orth_software_add_error(orth_ctx *ctx, orth_text *out)
 {
     orth_software s;
     if (load_errors(ctx, out, &s))
-        orth_text_addf(ctx, out, "error          of estimates: no run of Orthant on devices has been measured; of %.0f published runs of other systems, "
+        orth_text_addf(ctx, out, "error          of estimates: no run of Orthant on devices has been measured; of %.0f usual published runs of other systems, "
                        "half were predicted within %.1f %%, nine of ten within %.1f %%\n", s.errors_runs, s.errors_median, s.errors_p90);
 }
 
