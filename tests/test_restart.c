@@ -175,6 +175,8 @@ TEST(complete_json_says_that_all_steps_are_done)
     assert_true(run_has(r, "a/complete.json"));
     RUN(r, 0, "", "train run.yaml train.steps=2 --resume");
     assert_true(run_has(r, "a/complete.json"));
+    RUN(r, 2, "--timeline=1: the run goes on after step 2", "train run.yaml train.steps=2 --resume --timeline=1");
+    assert_true(run_has(r, "a/complete.json"));
     RUN(r, 5, "metrics.jsonl", "help >/dev/null; mv a/metrics.jsonl m; mkdir a/metrics.jsonl; %s train run.yaml --resume", ORTH_BINARY);
     assert_false(run_has(r, "a/complete.json"));
     run_end(r);
@@ -207,6 +209,27 @@ TEST(a_complete_run_is_evaluated_once)
         /* Cut off while it was evaluated. */
         run_remove(r, "a/complete.json");
         RUN(r, 0, "eval      3", "train run.yaml train.steps=3 train.global_batch=4 parallel.dp=%d --resume", dp);
+        run_end(r);
+    }
+}
+
+/* A signal or a kill may come between a step's checkpoint and its evaluation. */
+TEST(an_evaluation_that_was_cut_off_is_made_up_for_and_the_best_one_is_remembered)
+{
+    for (int dp = 1; dp <= 2; dp++) {
+        run_case *r = run_begin();
+        char options[128];
+        snprintf(options, sizeof options, "train.steps=4 train.eval_every=2 checkpoint.every_steps=2 train.global_batch=4 parallel.dp=%d", dp);
+        RUN(r, 0, "saved", "train run.yaml %s", options);
+        assert_int_equal(num_evaluations(r), 2);
+        run_remove(r, "a/checkpoints/step-00000004");
+        RUN(r, 0, "eval      2", "help >/dev/null; sed -i '/eval_loss/d' a/metrics.jsonl; %s train run.yaml %s --resume", ORTH_BINARY, options);
+        assert_int_equal(num_evaluations(r), 2);
+        run_remove(r, "a/checkpoints/step-00000004");
+        RUN(r, 0, "best evaluation: loss 0.5000 after step 2", "help >/dev/null; sed -i 's/\"eval_loss\": [0-9.]*/\"eval_loss\": 0.5/' a/metrics.jsonl; %s train run.yaml %s --resume",
+            ORTH_BINARY, options);
+        assert_int_equal(num_evaluations(r), 2);
+        assert_null(strstr(r->out, "eval      2"));
         run_end(r);
     }
 }
@@ -372,6 +395,7 @@ int main(void)
         cmocka_unit_test(resume_or_start_does_what_there_is_to_do),
         cmocka_unit_test(complete_json_says_that_all_steps_are_done),
         cmocka_unit_test(a_complete_run_is_evaluated_once),
+        cmocka_unit_test(an_evaluation_that_was_cut_off_is_made_up_for_and_the_best_one_is_remembered),
         cmocka_unit_test(a_second_signal_does_not_wait_for_the_end_of_a_step),
         cmocka_unit_test(a_second_signal_ends_at_once_and_says_what_is_saved),
         cmocka_unit_test(a_resumed_run_tells_that_its_learning_rate_moves),

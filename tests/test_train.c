@@ -599,6 +599,19 @@ TEST(moments_in_8_bits_go_from_layout_to_layout)
     run_end(r);
 }
 
+/* Rows of 384 are blocks of 256 and 128 on one rank, and twice 192 on two: as many scales, of other elements. */
+TEST(moments_in_8_bits_of_fast_mode_go_on_with_the_same_parts_only)
+{
+    run_case *r = run_begin();
+    const char *fast = "train run.yaml model.layers=1 model.hidden=384 model.heads=6 model.ffn=1536 train.global_batch=8 train.micro_batch=1 "
+                       "precision.moments=8bit numerics.mode=fast";
+    RUN(r, 0, "saved", "%s train.steps=1", fast);
+    RUN(r, 2, "parallel.tp=2 and cp=1: with numerics.mode=fast blocks of precision.moments=8bit end where these cut weights, into 2 parts; "
+        "a/checkpoints/step-00000001 was trained with tp=1 and cp=1, 1 parts", "%s train.steps=2 parallel.tp=2 --resume", fast);
+    RUN(r, 0, "saved", "%s train.steps=2 parallel.dp=2 parallel.zero=3 --resume", fast);
+    run_end(r);
+}
+
 /* A run that one layout began and another ends has the scales and the history of one rank, and `eval` takes them. */
 TEST(delayed_scales_go_from_layout_to_layout_and_to_evaluations)
 {
@@ -644,6 +657,7 @@ int main(void)
         cmocka_unit_test(loss_falls_in_both_modes_and_types),
         cmocka_unit_test(hybrid_sharding_trains_saves_and_resumes_as_one_rank_does),
         cmocka_unit_test(moments_in_8_bits_go_from_layout_to_layout),
+        cmocka_unit_test(moments_in_8_bits_of_fast_mode_go_on_with_the_same_parts_only),
         cmocka_unit_test(delayed_scales_go_from_layout_to_layout_and_to_evaluations),
         cmocka_unit_test(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly),
         cmocka_unit_test(a_signal_before_the_first_step_leaves_nothing_half_written),

@@ -19,19 +19,40 @@ typedef struct {
     int64_t bad, bad_bytes, first_bad;
 } dropped_lines;
 
-/* Keeps, in place, the lines of steps up to and including `step`; their bytes. Every line starts with {"step": N and ends with }. */
-static size_t keep_lines(char *text, size_t size, int64_t step, dropped_lines *dropped)
+static void note_evaluation(orth_metrics *m, int64_t step, double loss)
+{
+    m->evaluated_step = step;
+    if (isfinite(loss) && (m->best_step < 0 || loss < m->best_eval)) {
+        m->best_eval = loss;
+        m->best_step = step;
+    }
+}
+
+/* The line of an evaluation begins {"step": N, "eval_loss": X, where X is null if it is not finite. */
+static void take_evaluation(orth_metrics *m, const char *line, int64_t step)
+{
+    double loss = NAN;
+    int at = 0;
+    sscanf(line, "{\"step\": %*d, \"eval_loss\": %n%lf", &at, &loss);
+    if (at > 0)
+        note_evaluation(m, step, loss);
+}
+
+/* Keeps, in place, the lines of steps up to and including `step`; their bytes. Every line starts with {"step": N and ends with }; *m takes their evaluations. */
+static size_t keep_lines(orth_metrics *m, char *text, size_t size, int64_t step, dropped_lines *dropped)
 {
     size_t keep = 0;
     int64_t number = 0;
     for (size_t at = 0, n; at < size; at += n) {
         const char *line = text + at, *end = memchr(line, '\n', size - at);
         int64_t of = 0;
+        char head[96]; /* sscanf would look for the end of all lines in each of them */
         n = end ? (size_t)(end - line) + 1 : size - at;
         number++;
-        const bool good = end && n > 2 && end[-1] == '}' && !memchr(line, '\0', n) &&
-                          sscanf(line, "{\"step\": %" SCNd64, &of) == 1;
+        snprintf(head, sizeof head, "%.*s", (int)ORTH_MIN(n, sizeof head), line);
+        const bool good = end && n > 2 && end[-1] == '}' && !memchr(line, '\0', n) && sscanf(head, "{\"step\": %" SCNd64, &of) == 1;
         if (good && of <= step) {
+            take_evaluation(m, head, of);
             memmove(text + keep, line, n);
             keep += n;
         } else if (good) {
@@ -45,7 +66,7 @@ static size_t keep_lines(char *text, size_t size, int64_t step, dropped_lines *d
     return keep;
 }
 
-static orth_status trim(orth_ctx *ctx, const char *path, int64_t step)
+static orth_status trim(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t step)
 {
     char *text;
     size_t size;
@@ -55,7 +76,7 @@ static orth_status trim(orth_ctx *ctx, const char *path, int64_t step)
         return ORTH_OK;
     }
     ORTH_TRY(orth_file_read(ctx, path, &text, &size));
-    const size_t keep = keep_lines(text, size, step, &d);
+    const size_t keep = keep_lines(m, text, size, step, &d);
     const orth_status s = keep < size ? orth_file_write(ctx, path, text, keep) : ORTH_OK;
     orth_mem_free(ctx, text);
     if (s == ORTH_OK && d.later > 0)
@@ -150,8 +171,9 @@ static void print_text(const orth_metrics *m, bool progress, const char *text)
 
 orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t resume_step)
 {
+    m->best_step = m->evaluated_step = -1;
     if (resume_step >= 0)
-        ORTH_TRY(trim(ctx, path, resume_step));
+        ORTH_TRY(trim(ctx, m, path, resume_step));
     m->path = path;
     if (!orth_text_reserve(ctx, &m->lines, LINES_BYTES))
         return ORTH_ERR_NOMEM;
@@ -160,7 +182,6 @@ orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, 
         return ctx->error.code;
     m->live = terminal_columns(m) > 0;
     m->opened_s = orth_clock_s();
-    m->best_step = -1;
     return ORTH_OK;
 }
 
@@ -395,10 +416,7 @@ void orth_metrics_evaluation(orth_ctx *ctx, orth_metrics *m, const orth_eval_fig
     append(&j, m, "an evaluation");
     snprintf(text, sizeof text, "eval %6" PRId64 "  loss %8.4f  perplexity %.3f  bits per byte %.4f  (%.0f targets)", e->step, e->loss,
              exp(e->loss), e->bits_per_byte, e->num_targets);
-    if (isfinite(e->loss) && (m->best_step < 0 || e->loss < m->best_eval)) {
-        m->best_eval = e->loss;
-        m->best_step = e->step;
-    }
+    note_evaluation(m, e->step, e->loss);
     const orth_scalar scalars[] = {{"eval/loss", e->loss}, {"eval/bits_per_byte", e->bits_per_byte}};
     add_events(ctx, m, e->step, scalars, ORTH_COUNT(scalars));
     orth_metrics_event(m, text);

@@ -36,6 +36,7 @@ typedef struct {
     FILE *events;            /* for TensorBoard; NULL: none */
     double best_eval;        /* least loss of an evaluation, and after which step; no evaluation: best_step < 0 */
     int64_t best_step;
+    int64_t evaluated_step;  /* the last one that has an evaluation in the file; -1: none */
     int64_t num_steps;       /* of this run */
     double after_first_s, exposed_s[ORTH_NUM_GROUPS]; /* sums over the steps but the first */
 } orth_metrics;

@@ -339,10 +339,24 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     return ORTH_OK;
 }
 
+/* A signal, or a kill, came after the step of the checkpoint and before its evaluation. Collective. */
+static orth_status make_up_evaluation(orth_ctx *ctx, rank_state *s)
+{
+    const orth_run *r = s->run;
+    const int64_t every = r->cfg->train_eval_every;
+    if (!r->resumed || !r->valid || r->options.watch || every == 0 || s->steps_done % every != 0 || s->steps_done >= r->last_step)
+        return ORTH_OK;
+    int64_t missing = s->rank == 0 && r->metrics.evaluated_step != s->steps_done;
+    if (s->all)
+        ORTH_TRY(orth_all_reduce(ctx, s->all, &missing, &missing, 1, ORTH_I64, ORTH_SUM));
+    return missing ? evaluate(ctx, s, r->cfg->train_eval_batches) : ORTH_OK;
+}
+
 static orth_status run_steps(orth_ctx *ctx, rank_state *s)
 {
     const orth_run *r = s->run;
     const orth_config *c = r->cfg;
+    ORTH_TRY(make_up_evaluation(ctx, s));
     if (s->steps_done < r->last_step)
         ORTH_TRY(request_step(ctx, s, s->steps_done + 1));
     for (int64_t step = s->steps_done + 1; step <= r->last_step && !s->signal; step++) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ckpt/state.h"
+#include "parallel/pipeline/schedule.h"
 #include "train/lr.h"
 #include "train/setup.h"
 
@@ -84,6 +85,28 @@ static orth_status compare_key(orth_ctx *ctx, const orth_config *cfg, const orth
     return s;
 }
 
+static bool is_async(const orth_config *cfg)
+{
+    const orth_schedule_kind *kind = orth_schedule_kind_find(cfg->parallel_pipeline);
+    return kind && kind->async;
+}
+
+/* Layouts change no numbers but for these: an asynchronous schedule updates stale weights, as often as it has micro-batches; and in fast mode
+ * blocks of moments in 8 bits follow what tp and cp cut. */
+static orth_status compare_layouts(orth_ctx *ctx, const orth_config *cfg, const orth_config *was, const char *dir)
+{
+    static const orth_option_id ids[] = {ORTH_OPT_parallel_pipeline, ORTH_OPT_parallel_pp, ORTH_OPT_parallel_dp, ORTH_OPT_parallel_dp_share,
+                                         ORTH_OPT_parallel_virtual_stages, ORTH_OPT_parallel_stage_layers, ORTH_OPT_parallel_stage_split, ORTH_OPT_train_micro_batch};
+    for (int i = 0; (is_async(cfg) || is_async(was)) && i < ORTH_COUNT(ids); i++)
+        ORTH_TRY(compare_key(ctx, cfg, was, ids[i], dir, false));
+    const int64_t parts = orth_setup_layout(cfg).parts, before = orth_setup_layout(was).parts;
+    if (cfg->precision_moments == ORTH_precision_moments_8bit && parts != before)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: parallel.tp=%" PRId64 " and cp=%" PRId64 ": with numerics.mode=fast blocks of precision.moments=8bit end where these cut "
+                         "weights, into %" PRId64 " parts; %s was trained with tp=%" PRId64 " and cp=%" PRId64 ", %" PRId64 " parts", place_of(cfg, ORTH_OPT_parallel_tp),
+                         cfg->parallel_tp, cfg->parallel_cp, parts, dir, was->parallel_tp, was->parallel_cp, before);
+    return ORTH_OK;
+}
+
 static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const recorded *was, const char *dir, bool override)
 {
     const bool same_products = orth_setup_fp32_products(cfg) == orth_setup_fp32_products(&was->cfg); /* auto may stand for fma */
@@ -93,7 +116,7 @@ static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const 
         if (orth_option_decides_numbers((orth_option_id)id) && !(id == ORTH_OPT_precision_fp32_products && same_products) && (!moves || is_done))
             ORTH_TRY(compare_key(ctx, cfg, &was->cfg, (orth_option_id)id, dir, moves));
     }
-    return ORTH_OK;
+    return compare_layouts(ctx, cfg, &was->cfg, dir);
 }
 
 orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, const char *dir, bool override)
@@ -205,6 +228,9 @@ static orth_status compare_data(orth_ctx *ctx, const orth_config *cfg, const ort
                          dir, state->tokenizer_fingerprint, tokenizer);
     if (state->data_fingerprint != 0 && state->data_fingerprint != data->fingerprint)
         return fail_data(ctx, cfg, data, was, dir);
+    if (was->m.run_config[0] && was->cfg.data_path.n != cfg->data_path.n)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: data.path names %d data sets, %s was trained on %d: each has an order of its own, so that the sequences "
+                         "would be others", place_of(cfg, ORTH_OPT_data_path), (int)cfg->data_path.n, dir, (int)was->cfg.data_path.n);
     if (state->next_sequence != state->step * cfg->train_global_batch)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: its next sequence is %" PRId64 ", but %" PRId64 " steps of "
                          "train.global_batch=%" PRId64 " end at %" PRId64, dir, state->next_sequence, state->step,

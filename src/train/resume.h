@@ -1,6 +1,6 @@
 /* resume.h -- what a resumed run must have in common with the run it continues, so that resuming does not
  * show in a bit. What may differ (steps, layout, machine, intervals, folders) is what no numbers follow from:
- * options.def says which keys do (NUMBERS).
+ * options.def says which keys do (NUMBERS); of layouts, asynchronous schedules and the parts of fast mode with moments in 8 bits.
  */
 #ifndef ORTH_TRAIN_RESUME_H
 #define ORTH_TRAIN_RESUME_H

@@ -182,12 +182,12 @@ static orth_status read_complete(orth_ctx *ctx, orth_run *r, const char *path)
     return ORTH_OK;
 }
 
-/* The run goes on, and is complete again when it has ended. */
+/* A run that goes on is complete again when it has ended; one that has no further step stays complete, whatever happens to this start. */
 static orth_status take_complete(orth_ctx *ctx, orth_run *r)
 {
     char *path = orth_path_join(ctx, r->dir, "complete.json");
     orth_status status = path ? read_complete(ctx, r, path) : ORTH_ERR_NOMEM;
-    if (status == ORTH_OK)
+    if (status == ORTH_OK && r->complete_step != r->last_step)
         status = orth_path_remove(ctx, path);
     orth_mem_free(ctx, path);
     return status;
