@@ -423,9 +423,9 @@ TEST(runs_with_an_asynchronous_pipeline)
     RUN(r, 0, "saved", "train run.yaml %s train.steps=4 checkpoint.dir=b --resume", async);
     run_same_file(r, "a/checkpoints/step-00000004/model.safetensors", "b/checkpoints/step-00000004/model.safetensors");
     RUN(r, 2, "train.micro_batch=2: a/checkpoints/step-00000004 was trained with 1", "train run.yaml %s train.steps=6 train.micro_batch=2 --resume", async);
-    RUN(r, 2, "parallel.pipeline=1f1b: a/checkpoints/step-00000004 was trained with pipedream", "train run.yaml %s train.steps=6 parallel.pipeline=1f1b --resume", async);
+    RUN(r, 2, "parallel.pipeline=\"1f1b\": a/checkpoints/step-00000004 was trained with pipedream", "train run.yaml %s train.steps=6 parallel.pipeline=1f1b --resume", async);
     RUN(r, 0, "saved", "train run.yaml %s train.steps=1 parallel.pipeline=1f1b checkpoint.dir=c", async);
-    RUN(r, 2, "parallel.pipeline=pipedream: c/checkpoints/step-00000001 was trained with 1f1b", "train run.yaml %s train.steps=2 checkpoint.dir=c --resume", async);
+    RUN(r, 2, "parallel.pipeline=pipedream: c/checkpoints/step-00000001 was trained with \"1f1b\"", "train run.yaml %s train.steps=2 checkpoint.dir=c --resume", async);
     RUN(r, 0, "saved", "train run.yaml %s train.steps=5 parallel.tp=2 --resume", async);
     /* Other axes change nothing; another pipeline does. */
     write_variant(r, "b.yaml", "parallel: {tp: 2, cp: 2, sequence_parallel: true}");
