@@ -139,6 +139,8 @@ TEST(weights_of_another_model_than_the_run_file_says_are_refused)
 #define SCALED "train run.yaml model.preset=llama-tiny train.steps=1 model.rope_factor=8 model.rope_low_freq=1 model.rope_high_freq=4 model.rope_original_seq=16 "
     RUN(r, 0, "saved", SCALED "checkpoint.dir=d");
     RUN(r, 0, "saved", SCALED "--init=d checkpoint.dir=e");
+    RUN(r, 0, "saved", "train run.yaml model.preset=llama-tiny train.steps=1 model.rope_original_seq=16 checkpoint.dir=g"); /* without a factor */
+    RUN(r, 0, "saved", "train run.yaml model.preset=llama-tiny train.steps=1 model.rope_original_seq=16 --init=g checkpoint.dir=h");
     static const char *const others[][2] = {{"rope_low_freq=2", "1"}, {"rope_high_freq=5", "4"}, {"rope_original_seq=32", "16"}};
     for (int i = 0; i < 3; i++) {
         char said[128];

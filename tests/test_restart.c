@@ -177,6 +177,14 @@ TEST(complete_json_says_that_all_steps_are_done)
     assert_true(run_has(r, "a/complete.json"));
     RUN(r, 2, "--timeline=1: the run goes on after step 2", "train run.yaml train.steps=2 --resume --timeline=1");
     assert_true(run_has(r, "a/complete.json"));
+    /* With an older checkpoint there are steps to do again. */
+    RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.every_steps=1 checkpoint.dir=b");
+    run_remove(r, "b/checkpoints/step-00000002");
+    RUN(r, 5, "metrics.jsonl", "help >/dev/null; mv b/metrics.jsonl m; mkdir b/metrics.jsonl; %s train run.yaml train.steps=2 checkpoint.dir=b --resume", ORTH_BINARY);
+    assert_false(run_has(r, "b/complete.json"));
+    RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.dir=c");
+    RUN(r, 5, "metrics.jsonl", "help >/dev/null; rm -r c/checkpoints c/metrics.jsonl; mkdir c/metrics.jsonl; %s train run.yaml train.steps=2 checkpoint.dir=c", ORTH_BINARY);
+    assert_false(run_has(r, "c/complete.json"));
     RUN(r, 5, "metrics.jsonl", "help >/dev/null; mv a/metrics.jsonl m; mkdir a/metrics.jsonl; %s train run.yaml --resume", ORTH_BINARY);
     assert_false(run_has(r, "a/complete.json"));
     run_end(r);

@@ -525,7 +525,7 @@ static void search_without_bounds(const char *key, const char *value, const char
 TEST(a_search_whose_bounds_do_not_hold_finds_the_best_of_the_layouts_and_claims_no_proof_that_it_does_not_have)
 {
     search_without_bounds("optimizer.freeze", "[\"embed.*\", \"layers.0.*\"]", "no bound holds of frozen parameters");
-    search_without_bounds("parallel.order", "dp,tp,cp,pp", "no bound holds of another order of ranks (parallel.order)");
+    search_without_bounds("parallel.order", "dp,tp", "no bound holds of another order of ranks (parallel.order)");
     orth_ctx *ctx = test_ctx(1);
     orth_config base;
     orth_search s;

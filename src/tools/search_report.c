@@ -385,7 +385,7 @@ static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
                                                  : "the lower bound of every other layout is more");
     else if (s->space.estimates)
         orth_text_addf(ctx, t, "winner         the best of %d plans; others were estimated to take longer, but no bound holds %s\n", s->num_plans,
-                       orth_search_space_why_no_bounds(&s->space));
+                       s->space.no_bounds);
     else
         orth_text_addf(ctx, t, "winner         not proved: others may be up to %.1f %% better by their bounds; more plans (--plans) may tell\n",
                        100 * (1 - a->next / orth_search_key(s, &s->space.list[a->candidate])));

@@ -367,17 +367,19 @@ static orth_status list_all(lister *x, bool fewer)
     return ORTH_OK;
 }
 
-static const char *why_no_bounds(const orth_config *base)
+static orth_status find_no_bounds(orth_ctx *ctx, orth_search_space *s)
 {
-    const char *order = base->parallel_order;
-    if (base->optimizer_freeze.n > 0)
-        return "of frozen parameters (optimizer.freeze)";
-    return *order && strcmp(order, "tp,cp,dp,pp") != 0 ? "of another order of ranks (parallel.order)" : NULL;
-}
-
-const char *orth_search_space_why_no_bounds(const orth_search_space *s)
-{
-    return s->host_ranks > 0 ? "on a measured machine" : why_no_bounds(s->base);
+    const orth_mesh_options one = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .order = s->base->parallel_order};
+    orth_mesh mesh;
+    ORTH_TRY(orth_mesh_init(ctx, &mesh, &one));
+    for (int i = 0; i < ORTH_NUM_AXES; i++)
+        s->no_bounds = mesh.order[i] != (orth_axis)i ? "of another order of ranks (parallel.order)" : s->no_bounds;
+    if (s->base->optimizer_freeze.n > 0)
+        s->no_bounds = "of frozen parameters (optimizer.freeze)";
+    if (s->host_ranks > 0)
+        s->no_bounds = "on a measured machine";
+    s->estimates = s->no_bounds != NULL;
+    return ORTH_OK;
 }
 
 static orth_status make_space(orth_ctx *ctx, orth_search_space *out, const orth_config *base, const orth_model_config *model,
@@ -385,7 +387,8 @@ static orth_status make_space(orth_ctx *ctx, orth_search_space *out, const orth_
 {
     lister x = {.ctx = ctx, .s = out, .devices = num_devices};
     *out = (orth_search_space){.base = base, .model = *model, .hardware = *hardware, .groups = *hardware, .step = orth_setup_shape(base, ORTH_MODE_TRAIN),
-                               .layout = orth_setup_layout(base), .host_ranks = host_ranks, .estimates = host_ranks > 0 || why_no_bounds(base)};
+                               .layout = orth_setup_layout(base), .host_ranks = host_ranks};
+    ORTH_TRY(find_no_bounds(ctx, out));
     out->step.freeze.num = 0; /* patterns may name layers that a small model does not have */
     x.dims = (orth_model_dims){.layers = model->layers, .hidden = model->hidden, .heads = model->heads, .kv_heads = model->kv_heads,
                                .ffn = model->ffn, .vocab = model->vocab, .tied = model->tied};

@@ -45,11 +45,9 @@ typedef struct {
     int64_t host_ranks;         /* of a measured machine: ranks that `hardware` stands for; 0: a described cluster */
     char why[ORTH_MESSAGE_MAX]; /* the first rule that refused a layout; "": none has */
     char why_left_out[ORTH_MESSAGE_MAX];
-    bool estimates;             /* step_s is half of an estimate, and no bound: orth_search_space_why_no_bounds */
+    bool estimates;             /* step_s is half of an estimate, and no bound */
+    const char *no_bounds;      /* whose bounds do not hold, in words; NULL: they hold */
 } orth_search_space;
-
-/* Whose bounds do not hold, in words; NULL: they hold. */
-const char *orth_search_space_why_no_bounds(const orth_search_space *s);
 
 /* Lists the candidates, with guessed bounds. base outlives *out. fewer: also layouts for half of the devices, a quarter, and so on.
  * ORTH_ERR_ARG for a model or cluster that does not hold, ORTH_ERR_NOMEM. On failure there is nothing to release. */

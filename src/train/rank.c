@@ -493,7 +493,9 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
     orth_phase_begin(ctx, r->resumed ? "opening the run and its checkpoint" : "opening the run");
     ORTH_TRY(begin(ctx, s));
     orth_phase_end(ctx);
-    bool fresh = s->steps_done < r->last_step, complete = false;
+    const int64_t start = s->steps_done;
+    const bool fresh = start < r->last_step;
+    bool complete = false;
     if (s->clock && s->steps_done >= r->options.timeline)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--timeline=%" PRId64 ": the run goes on after step %" PRId64,
                          r->options.timeline, s->steps_done);
@@ -507,7 +509,7 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
     ORTH_TRY(rank_report_saved(ctx, s, true));
     if (s->saver && s->sound && !s->signal)
         orth_saver_settle(ctx, s->saver);
-    if (fresh)
+    if (s->steps_done > start)
         ORTH_TRY(rank_write_memory(ctx, s));
     if (s->clock && s->steps_done >= r->options.timeline)
         ORTH_TRY(say_timeline(ctx, s));

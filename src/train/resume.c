@@ -128,6 +128,15 @@ orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, con
     return s;
 }
 
+orth_status orth_resume_step(orth_ctx *ctx, const char *dir, int64_t *out)
+{
+    recorded was;
+    ORTH_TRY(open_recorded(ctx, &was, dir));
+    *out = was.m.state.step;
+    close_recorded(ctx, &was);
+    return ORTH_OK;
+}
+
 static orth_status tell_overrides(orth_ctx *ctx, const orth_config *cfg, const orth_config *was, orth_override_fn tell, void *user)
 {
     orth_status s = ORTH_OK;

@@ -17,6 +17,9 @@ orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, con
  * place in the data, which must be that of the step. */
 orth_status orth_resume_check_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data, const char *dir);
 
+/* Steps that the run of the checkpoint in `dir` has done. ORTH_ERR_DATA, ORTH_ERR_IO, ORTH_ERR_NOMEM. */
+orth_status orth_resume_step(orth_ctx *ctx, const char *dir, int64_t *out);
+
 /* Logs a warning if the learning rate goes on otherwise than the checkpoint's run would have: train.steps moves the end of a
  * schedule, `override` its values. Nothing if no step is left. After train.epochs has become train.steps. */
 orth_status orth_resume_tell_lr(orth_ctx *ctx, const orth_config *cfg, const char *dir);

@@ -186,8 +186,11 @@ static orth_status read_complete(orth_ctx *ctx, orth_run *r, const char *path)
 static orth_status take_complete(orth_ctx *ctx, orth_run *r)
 {
     char *path = orth_path_join(ctx, r->dir, "complete.json");
+    int64_t start = 0;
     orth_status status = path ? read_complete(ctx, r, path) : ORTH_ERR_NOMEM;
-    if (status == ORTH_OK && r->complete_step != r->last_step)
+    if (status == ORTH_OK && r->resumed)
+        status = orth_resume_step(ctx, r->start_from, &start);
+    if (status == ORTH_OK && !(start == r->last_step && r->complete_step == start))
         status = orth_path_remove(ctx, path);
     orth_mem_free(ctx, path);
     return status;

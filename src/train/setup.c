@@ -13,9 +13,12 @@
     if (ORTH_CONFIG_IS_SET(cfg, model, field)) c.field = cfg->model_##field
 
 /* What a model takes as it is given, and what weights were trained with. */
-#define WHAT_WEIGHTS_FIX(INT, REAL, BOOL)                                                                            \
-    REAL(norm_eps); REAL(rope_theta); REAL(rope_factor); REAL(rope_low_freq); REAL(rope_high_freq); INT(rope_original_seq); \
+#define WHAT_WEIGHTS_FIX(REAL, BOOL)                                                                                 \
+    REAL(norm_eps); REAL(rope_theta); REAL(rope_factor);                                                              \
     BOOL(tied); BOOL(qkv_bias); BOOL(out_bias); BOOL(mlp_bias); BOOL(qk_norm); BOOL(gelu_erf)
+
+/* Of a rope_factor that is not 1. */
+#define ROPE_SCALING(INT, REAL) REAL(rope_low_freq); REAL(rope_high_freq); INT(rope_original_seq)
 
 static orth_status require_sizes(orth_ctx *ctx, const orth_model_config *c)
 {
@@ -152,7 +155,8 @@ orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t toke
         c.max_seq = cfg->model_max_seq;
     else if (!preset)
         c.max_seq = cfg->data_seq_len;
-    WHAT_WEIGHTS_FIX(TAKE, TAKE, TAKE);
+    WHAT_WEIGHTS_FIX(TAKE, TAKE);
+    ROPE_SCALING(TAKE, TAKE);
     TAKE(init_std);
     orth_setup_dropout(cfg, &c);
     ORTH_TRY(require_sizes(ctx, &c));
@@ -221,7 +225,10 @@ orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, cons
     MATCH_INT(ffn);
     MATCH_INT(vocab);
     MATCH_INT(max_seq);
-    WHAT_WEIGHTS_FIX(MATCH_INT, MATCH_REAL, MATCH_BOOL);
+    WHAT_WEIGHTS_FIX(MATCH_REAL, MATCH_BOOL);
+    if (m->rope_factor != 1) {
+        ROPE_SCALING(MATCH_INT, MATCH_REAL);
+    }
     return cfg->model_preset[0] ? match_preset(ctx, cfg, m, dir) : ORTH_OK;
 }
 
