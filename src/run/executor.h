@@ -41,10 +41,11 @@ size_t orth_executor_size(const orth_executor *e, orth_bind bind, int64_t index)
 orth_status orth_executor_read(orth_ctx *ctx, const orth_executor *e, orth_ref ref, void *host);
 orth_status orth_executor_write(orth_ctx *ctx, orth_executor *e, orth_ref ref, const void *host);
 
-/* One step. The first error of a kernel ends it. */
+/* One step. Collective over the groups whose calls the program has; ORTH_ERR_COMM if one of their ranks fails or is missing. The first error of a kernel ends
+ * it. */
 orth_status orth_executor_run(orth_ctx *ctx, orth_executor *e);
 
-/* Runs the step again, looks at every parameter that is read and every fp32, fp64 and bf16 result, and
+/* Runs the step again (collective as orth_executor_run), looks at every parameter that is read and every fp32, fp64 and bf16 result, and
  * describes the first that holds an infinity or NaN in `where` (left alone if there is none): tensor, op, layer, micro-batch. */
 orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, size_t where_bytes);
 

@@ -46,7 +46,7 @@ void orth_evaluator_destroy(orth_ctx *ctx, orth_evaluator *e);
 int32_t *orth_eval_token_bytes(orth_ctx *ctx, const orth_tokenizer *t, int64_t vocab);
 
 /* Collective over the ranks of a place. Scores sequences [first, first+n) of `sampler`; the result is 0 on
- * ranks without the head. token_bytes [vocab]: bytes of each token, may be NULL.
+ * ranks without the head. ORTH_ERR_COMM, and what the sampler returns. token_bytes [vocab]: bytes of each token, may be NULL.
  * `each`, if not NULL, is called for every target in order of position with its token, its weight and
  * log-probability. */
 typedef void (*orth_eval_each)(void *user, int64_t sequence, int64_t pos, int32_t target, float weight, float logprob);
