@@ -393,22 +393,16 @@ static bool schedule_fits(const judge *j)
     return true;
 }
 
-static bool is_async(const orth_layout *l)
-{
-    const orth_schedule_kind *k = orth_schedule_kind_find(l->pipeline);
-    return k && k->async;
-}
-
 static bool async_keeps_whole_weights(const judge *j)
 {
-    return NEED(j, !is_async(j->l) || j->l->zero < 2,
+    return NEED(j, !orth_schedule_is_async(j->l->pipeline) || j->l->zero < 2,
                 "pipeline={@} with zero={}: it stashes whole weights, and makes whole gradients of every "
                 "micro-batch, so that zero must be 0 or 1", j->l->zero);
 }
 
 static bool async_has_untied_weights(const judge *j)
 {
-    const bool async = is_async(j->l) && j->l->pp > 1;
+    const bool async = orth_schedule_is_async(j->l->pipeline) && j->l->pp > 1;
     return NEED(j, !async || !j->d->tied,
                 "pipeline={@} with tied=true: the first and the last stage would update one matrix at "
                 "different times");
@@ -416,14 +410,14 @@ static bool async_has_untied_weights(const judge *j)
 
 static bool async_does_not_clip(const judge *j)
 {
-    return NEED(j, !is_async(j->l) || !j->l->clips,
+    return NEED(j, !orth_schedule_is_async(j->l->pipeline) || !j->l->clips,
                 "pipeline={@} with clip_norm > 0: its stages update at different times, so that there is no "
                 "norm of all gradients");
 }
 
 static bool async_has_equal_shares(const judge *j)
 {
-    return NEED(j, !is_async(j->l) || orth_layout_shares_are_equal(j->l),
+    return NEED(j, !orth_schedule_is_async(j->l->pipeline) || orth_layout_shares_are_equal(j->l),
                 "pipeline={@} with unequal dp_share: data-parallel ranks update together, after each micro-batch");
 }
 

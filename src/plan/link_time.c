@@ -111,11 +111,16 @@ static double tree_pass(const links *l, double bytes)
     return bytes / (TREE_SHARE * width(l)) + steps_of_a_tree(l);
 }
 
+static orth_link_busy direct_busy(const links *l, double bytes)
+{
+    return (orth_link_busy){l->k > 1 ? (l->k - 1) / l->n * bytes / l->b : 0, l->nodes > 1 ? (l->n - l->few) / l->n * bytes / l->c : 0};
+}
+
 /* Each member's own block to all others, at once. */
 static double direct_pass(const links *l, double bytes)
 {
-    const double out = l->nodes > 1 ? (l->n - l->few) / l->n * bytes / l->c : 0;
-    return fmax(out, l->k > 1 ? (l->k - 1) / l->n * bytes / l->b : 0) + steps_of_a_tree(l);
+    const orth_link_busy busy = direct_busy(l, bytes);
+    return fmax(busy.network_s, busy.node_s) + steps_of_a_tree(l);
 }
 
 double orth_link_seconds(const orth_hardware *h, orth_comm_kind kind, double bytes, const orth_link_place *p, orth_link_algo *algo)
@@ -167,7 +172,7 @@ static orth_link_busy busy_by(const links *l, orth_link_algo algo, double bytes)
     case ORTH_LINK_RING: return (orth_link_busy){in ? around / l->b : 0, out ? around / (l->few * l->c) : 0};
     case ORTH_LINK_TREE: return (orth_link_busy){in ? bytes / l->b : 0, out ? bytes / (l->few * l->c) : 0};
     case ORTH_LINK_HIERARCHICAL: return (orth_link_busy){(l->k - 1) / l->k * bytes / l->b, from_others(l) * bytes / l->few / l->c};
-    default: return (orth_link_busy){in ? (l->k - 1) / l->n * bytes / l->b : 0, out ? (l->n - l->few) / l->n * bytes / l->c : 0};
+    default: return direct_busy(l, bytes);
     }
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/json_out.h"
+#include "parallel/pipeline/schedule.h"
 
 #define NEAREST 4          /* changes in the short answer */
 #define AUTO "memory.recompute=auto"
@@ -112,7 +113,7 @@ static bool is_full(const orth_ladder *l, orth_budget_kind k)
  * also gradients alone. In the host's memory only where the limit is a device's, which leaves that out. */
 static void list_offloads(ladder *x, const orth_config *c)
 {
-    const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0;
+    const bool stale = orth_schedule_is_async(c->parallel_pipeline);
     const bool device = x->where->described || x->rank_limit || c->memory_limit_device > 0;
     if (c->memory_offload_optimizer != ORTH_memory_offload_optimizer_none && c->memory_offload_ratio < 1)
         offer(x, KIND_OFFLOAD, "memory.offload_ratio=1");
@@ -187,7 +188,7 @@ static void list_changes(ladder *x, bool host, bool files)
         offer(x, KIND_RECOMPUTE, "memory.recompute=full memory.recompute_split=true");
     list_offloads(x, c);
     list_other_tiers(x, host, files);
-    const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0; /* it updates after each micro-batch */
+    const bool stale = orth_schedule_is_async(c->parallel_pipeline); /* it updates after each micro-batch */
     for (int64_t m = stale ? 0 : c->train_micro_batch / 2; m > 0 && x->num_changes < ORTH_LADDER_RUNGS_MAX - 16; m /= 2) {
         snprintf(words, sizeof words, "train.micro_batch=%" PRId64, m);
         offer(x, KIND_MICRO_BATCH, words);

@@ -386,7 +386,7 @@ orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_que
     for (int32_t planned = 0;;) {
         double bytes;
         const int64_t i = least(s, q, limit, &bytes);
-        *out = (orth_search_answer){.candidate = (int32_t)i, .proved = !s->space.estimates || s->num_plans == s->space.num, .too_far = -1,
+        *out = (orth_search_answer){.candidate = (int32_t)i, .proved = !s->space.no_bounds || s->num_plans == s->space.num, .too_far = -1,
                                     .least_bytes = bytes};
         if (i < 0 || s->space.list[i].plan >= 0)
             return ORTH_OK;

@@ -47,8 +47,8 @@ typedef struct {
  * nothing to release. */
 orth_status orth_search_make(orth_ctx *ctx, orth_search *out, const orth_config *base, const char *cluster, orth_goal goal);
 /* The same on num_devices devices of `where`, which the search releases. On a measured machine: up to so many ranks, which are its threads. What is
- * measured there, what a model takes of which a part is frozen, and ranks in another order than tp, cp, dp, pp have no bounds that hold; layouts are looked at in the order of estimates, until all that are
- * estimated at less than twice the best are planned. An answer is then proved only if all layouts were planned. */
+ * measured there, what a model takes of which a part is frozen, and ranks in another order than tp, cp, dp, pp have no bounds that hold; layouts
+ * are looked at in the order of estimates, until all that are estimated at less than twice the best are planned. An answer is then proved only if all layouts were planned. */
 orth_status orth_search_make_on(orth_ctx *ctx, orth_search *out, const orth_config *base, const orth_place_to_run *where,
                                 int64_t num_devices, orth_goal goal);
 void orth_search_release(orth_ctx *ctx, orth_search *s);

@@ -380,10 +380,10 @@ static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
         orth_text_addf(ctx, t, "winner         %s\n", isinf(a->least_bytes) ? "none: each is refused by a rule, has more on the hosts than they have (node.memory_GiB), or makes no progress (failures)" :
                        a->proved ? "none fits" : "none was found that fits; more plans (--plans) may find one");
     else if (a->proved)
-        orth_text_addf(ctx, t, "winner         proved: %s\n", s->space.estimates ? "all layouts were planned"
+        orth_text_addf(ctx, t, "winner         proved: %s\n", s->space.no_bounds ? "all layouts were planned"
                        : s->where.hardware.mixed ? "of equal and proportional shares of the batch; the lower bound of every other layout is more"
                                                  : "the lower bound of every other layout is more");
-    else if (s->space.estimates)
+    else if (s->space.no_bounds)
         orth_text_addf(ctx, t, "winner         the best of %d plans; others were estimated to take longer, but no bound holds %s\n", s->num_plans,
                        s->space.no_bounds);
     else
@@ -454,7 +454,7 @@ static void add_kind(orth_ctx *ctx, orth_text *t, const found *f, int k)
 static void describe_doubt(const found *f, const orth_search_answer *a, char *out, size_t n)
 {
     out[0] = '\0';
-    if (!a->proved && f->s->space.estimates)
+    if (!a->proved && f->s->space.no_bounds)
         snprintf(out, n, "; not proved");
     else if (!a->proved)
         snprintf(out, n, "; not proved: up to %.1f %% better by bounds", 100 * (1 - a->next / orth_search_key(f->s, &f->s->space.list[a->candidate])));
@@ -585,7 +585,7 @@ static const char *const next_keys[] = {[ORTH_GOAL_TIME] = "next_bound_s", [ORTH
 static json_t *next_json(const found *f, const orth_search_answer *a)
 {
     const double unit = f->num_best > 0 && f->s->goal == ORTH_GOAL_COST ? usd_of(f, orth_search_price(f->s, f->list[0])) / winner_key(f) : 1;
-    return number_or_null(unit * a->next, !a->proved && !f->s->space.estimates && isfinite(unit));
+    return number_or_null(unit * a->next, !a->proved && !f->s->space.no_bounds && isfinite(unit));
 }
 
 static char *as_json(orth_ctx *ctx, const found *f)

@@ -73,7 +73,7 @@ static orth_layout layout_of(const orth_search_space *s, const orth_candidate *c
 static double step_of(const orth_search_space *s, const orth_candidate *c, const orth_bound *b)
 {
     const double part = s->host_ranks > 0 ? (double)orth_candidate_ranks(c) / (double)s->host_ranks : 1;
-    return s->estimates ? b->step_s * part / ESTIMATE_MARGIN : b->step_s;
+    return s->no_bounds ? b->step_s * part / ESTIMATE_MARGIN : b->step_s;
 }
 
 /* What frozen parameters do not need; their activations may not be kept either. */
@@ -378,7 +378,6 @@ static orth_status find_no_bounds(orth_ctx *ctx, orth_search_space *s)
         s->no_bounds = "of frozen parameters (optimizer.freeze)";
     if (s->host_ranks > 0)
         s->no_bounds = "on a measured machine";
-    s->estimates = s->no_bounds != NULL;
     return ORTH_OK;
 }
 

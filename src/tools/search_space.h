@@ -45,8 +45,7 @@ typedef struct {
     int64_t host_ranks;         /* of a measured machine: ranks that `hardware` stands for; 0: a described cluster */
     char why[ORTH_MESSAGE_MAX]; /* the first rule that refused a layout; "": none has */
     char why_left_out[ORTH_MESSAGE_MAX];
-    bool estimates;             /* step_s is half of an estimate, and no bound */
-    const char *no_bounds;      /* whose bounds do not hold, in words; NULL: they hold */
+    const char *no_bounds;      /* whose bounds do not hold, in words: step_s is half of an estimate; NULL: they hold */
 } orth_search_space;
 
 /* Lists the candidates, with guessed bounds. base outlives *out. fewer: also layouts for half of the devices, a quarter, and so on.

@@ -85,19 +85,14 @@ static orth_status compare_key(orth_ctx *ctx, const orth_config *cfg, const orth
     return s;
 }
 
-static bool is_async(const orth_config *cfg)
-{
-    const orth_schedule_kind *kind = orth_schedule_kind_find(cfg->parallel_pipeline);
-    return kind && kind->async;
-}
-
 /* Layouts change no numbers but for these: an asynchronous schedule updates stale weights, as often as it has micro-batches; and in fast mode
  * blocks of moments in 8 bits follow what tp and cp cut. */
 static orth_status compare_layouts(orth_ctx *ctx, const orth_config *cfg, const orth_config *was, const char *dir)
 {
     static const orth_option_id ids[] = {ORTH_OPT_parallel_pipeline, ORTH_OPT_parallel_pp, ORTH_OPT_parallel_dp, ORTH_OPT_parallel_dp_share,
                                          ORTH_OPT_parallel_virtual_stages, ORTH_OPT_parallel_stage_layers, ORTH_OPT_parallel_stage_split, ORTH_OPT_train_micro_batch};
-    for (int i = 0; (is_async(cfg) || is_async(was)) && i < ORTH_COUNT(ids); i++)
+    const bool async = orth_schedule_is_async(cfg->parallel_pipeline) || orth_schedule_is_async(was->parallel_pipeline);
+    for (int i = 0; async && i < ORTH_COUNT(ids); i++)
         ORTH_TRY(compare_key(ctx, cfg, was, ids[i], dir, false));
     const int64_t parts = orth_setup_layout(cfg).parts, before = orth_setup_layout(was).parts;
     if (cfg->precision_moments == ORTH_precision_moments_8bit && parts != before)

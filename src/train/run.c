@@ -186,11 +186,11 @@ static orth_status read_complete(orth_ctx *ctx, orth_run *r, const char *path)
 static orth_status take_complete(orth_ctx *ctx, orth_run *r)
 {
     char *path = orth_path_join(ctx, r->dir, "complete.json");
-    int64_t start = 0;
+    int64_t start = -1; /* the step of the checkpoint that it goes on from, if that may be the last */
     orth_status status = path ? read_complete(ctx, r, path) : ORTH_ERR_NOMEM;
-    if (status == ORTH_OK && r->resumed)
+    if (status == ORTH_OK && r->resumed && r->complete_step == r->last_step)
         status = orth_resume_step(ctx, r->start_from, &start);
-    if (status == ORTH_OK && !(start == r->last_step && r->complete_step == start))
+    if (status == ORTH_OK && start != r->last_step)
         status = orth_path_remove(ctx, path);
     orth_mem_free(ctx, path);
     return status;

@@ -42,8 +42,8 @@ void orth_trainer_destroy(orth_ctx *ctx, orth_trainer *t);
  * its sequences on all ranks: weights [num_updates of the program]. */
 orth_status orth_trainer_load(orth_ctx *ctx, orth_trainer *t, const orth_loader_batch *batch, const int64_t *weights);
 
-/* Runs optimizer step `step` (from 1) on the loaded data. Collective over the ranks of the layout: ORTH_ERR_COMM. ORTH_ERR_NUMERIC under on_nonfinite=stop, unless a smaller loss scale may
- * help, naming the first tensor that is not finite; weights and moments are then as before the step. Asynchronous updates cannot be
+/* Runs optimizer step `step` (from 1) on the loaded data. Collective over the ranks of the layout: ORTH_ERR_COMM.
+ * ORTH_ERR_NUMERIC under on_nonfinite=stop, unless a smaller loss scale may help, naming the first tensor that is not finite; weights and moments are then as before the step. Asynchronous updates cannot be
  * taken back: a loss that is not finite ends the run whatever on_nonfinite says. */
 orth_status orth_trainer_step(orth_ctx *ctx, orth_trainer *t, int64_t step, orth_step_result *out);
 

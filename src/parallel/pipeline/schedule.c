@@ -36,6 +36,12 @@ const orth_schedule_kind *orth_schedule_kind_find(const char *name)
     return NULL;
 }
 
+bool orth_schedule_is_async(const char *name)
+{
+    const orth_schedule_kind *k = orth_schedule_kind_find(name);
+    return k && k->async;
+}
+
 static bool is_file(const char *name)
 {
     return strncmp(name, "file:", 5) == 0;

@@ -22,6 +22,8 @@ typedef struct {
 const orth_schedule_kind *orth_schedule_kind_get(int index);
 /* NULL if there is none; a name that starts with "file:" has none. */
 const orth_schedule_kind *orth_schedule_kind_find(const char *name);
+/* Whether stages update their weights after each micro-batch, as schedules from files never do. */
+bool orth_schedule_is_async(const char *name);
 
 /* Whether `name` is defined for these sizes. If not, the reason in words ("pipeline=interleaved: 6
  * micro-batches are not a multiple of pp=4") is put into why[size] and false returned. Of a file only the
