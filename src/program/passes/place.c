@@ -4,6 +4,9 @@
 #include "base/radix.h"
 #include "program/passes/pack.h"
 
+#define MANY_BLOCKS 4096
+#define MANY_SLACK  128 /* parts of the bound */
+
 static size_t aligned(size_t bytes)
 {
     return (bytes + ORTH_PLACE_ALIGN - 1) / ORTH_PLACE_ALIGN * ORTH_PLACE_ALIGN;
@@ -271,14 +274,16 @@ static void sort_blocks(const orth_pack_block *blocks, int32_t n, int order, ort
         sorted[i] = blocks[by_key[i].value];
 }
 
+/* With many blocks an order takes milliseconds, and the first one is seldom beaten by much. */
 static orth_status try_orders(orth_ctx *ctx, orth_program *p, const orth_pack_block *blocks, int32_t n, size_t bound, size_t *best)
 {
+    const size_t enough = bound + (n >= MANY_BLOCKS ? bound / MANY_SLACK : 0);
     orth_keyed *keys = ORTH_NEW_ARRAY(ctx, orth_keyed, 2 * (int64_t)n + 1);
     orth_pack_block *sorted = ORTH_NEW_ARRAY(ctx, orth_pack_block, n + 1);
     orth_status s = keys && sorted ? ORTH_OK : ORTH_ERR_NOMEM;
     size_t height;
     *best = SIZE_MAX;
-    for (int order = 0; s == ORTH_OK && order < 4 && *best > bound; order++) {
+    for (int order = 0; s == ORTH_OK && order < 4 && *best > enough; order++) {
         sort_blocks(blocks, n, order, keys, keys + n, sorted);
         s = orth_pack(ctx, sorted, n, p->num_instrs, *best, &height);
         if (s == ORTH_OK && height < *best) {
