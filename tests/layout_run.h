@@ -98,7 +98,7 @@ static inline void fill_step(const layout_case *c, const orth_partition *s, cons
     free(doc);
     free(weights);
     engine_set_step(e, 0, (orth_step_values){
-        .seed = c->seed, .step = (uint64_t)step + 1, .lr = 0.01f, .weight_decay = 0.1f, .beta1 = 0.9f, .beta2 = 0.95f,
+        .seed = c->seed, .step = (uint64_t)step + 1, .lr = 0.01f, .weight_decay = 0.1f, .beta1 = 0.9, .beta2 = 0.95,
         .eps = 1e-8f, .clip_norm = 0.05f, .left_out = left_out, .grad_scale = scale,
         .loss_scale = scale > 1024 ? scale : (scale > 0 ? scale : 1) / (float)(c->layout.global_batch * T)});
 }

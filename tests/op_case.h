@@ -605,7 +605,7 @@ static inline op_case case_draw_parts(orth_op op, uint64_t seed, orth_dtype comp
 {
     op_case all = {.compute = compute, .seed = seed, .absent = absent, .wide = wide, .parts = parts}, *c = &all;
     const op_rules rules = case_rules(op);
-    c->step = (orth_step_values){.seed = 7, .step = 3, .lr = 0.01f, .weight_decay = 0.1f, .beta1 = 0.9f, .beta2 = 0.95f,
+    c->step = (orth_step_values){.seed = 7, .step = 3, .lr = 0.01f, .weight_decay = 0.1f, .beta1 = 0.9, .beta2 = 0.95,
                                  .eps = 1e-8f, .momentum = 0.9f, .clip_norm = 1, .loss_scale = 0.125f, .clip_scale = 0.5f};
     orth_signature_of(op, &c->sig);
     for (int i = 0; i < c->sig.num_letters; i++)

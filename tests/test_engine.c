@@ -56,7 +56,7 @@ static orth_model_shape train_shape(const batch *b, int micro, int parts, orth_d
 static double run_step(orth_ctx *ctx, engine *e, const batch *b)
 {
     engine_fill(e, b->B, b->tokens, b->targets, b->weights, b->doc);
-    engine_set_step(e, 0, (orth_step_values){.step = 1, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .loss_scale = (float)(1 / b->total)});
+    engine_set_step(e, 0, (orth_step_values){.step = 1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8f, .loss_scale = (float)(1 / b->total)});
     CHECK_OK(ctx, orth_executor_run(ctx, e->ex));
     return engine_loss(e) / b->total;
 }
@@ -253,7 +253,7 @@ static void check_training(orth_ctx *ctx, const char *name, training *t)
         engine_fill(&e, b.B, b.tokens + at, b.targets + at, b.weights + at, NULL);
         engine_set_step(&e, 0, (orth_step_values){
             .step = (uint64_t)step, .lr = (float)golden_number(&g, "train", "lr"),
-            .beta1 = (float)golden_number(&g, "train", "beta1"), .beta2 = (float)golden_number(&g, "train", "beta2"),
+            .beta1 = golden_number(&g, "train", "beta1"), .beta2 = golden_number(&g, "train", "beta2"),
             .eps = (float)golden_number(&g, "train", "eps"),
             .weight_decay = (float)golden_number(&g, "train", "weight_decay"),
             .clip_norm = (float)golden_number(&g, "train", "clip_norm"), .left_out = left_out,
@@ -483,7 +483,7 @@ static outcome run_outcome(orth_ctx *ctx, const orth_model_config *model, int32_
         doc[i] = (int32_t)(i % T / 7 * 7);
     }
     engine_fill(&e, sequences, tokens, targets, weights, doc_mask ? doc : NULL);
-    engine_set_step(&e, 0, (orth_step_values){.seed = 3, .step = 1, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+    engine_set_step(&e, 0, (orth_step_values){.seed = 3, .step = 1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8f,
                                               .loss_scale = 1.0f / (float)rows});
     CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
     outcome o = {.num_params = orth_model_num_params(model), .elems = orth_model_num_elems(model)};

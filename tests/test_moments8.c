@@ -109,9 +109,11 @@ static void follow_fixture(orth_ctx *ctx, const json_t *root, orth_kernel_fn ker
     const struct {
         const char *key;
         float *to;
-    } words[] = {{"lr", &s.lr}, {"beta1", &s.beta1}, {"beta2", &s.beta2}, {"eps", &s.eps}, {"weight_decay", &s.weight_decay}};
+    } words[] = {{"lr", &s.lr}, {"eps", &s.eps}, {"weight_decay", &s.weight_decay}};
     for (int i = 0; i < ORTH_COUNT(words); i++)
         *words[i].to = (float)json_number_value(json_object_get(root, words[i].key));
+    s.beta1 = (float)json_number_value(json_object_get(root, "beta1")); /* as the script has them, too */
+    s.beta2 = (float)json_number_value(json_object_get(root, "beta2"));
     orth_tensor in[2] = {case_tensor(ORTH_F32, rows, cols), case_step(&s)};
     orth_tensor out[5] = {case_tensor(ORTH_F32, rows, cols), case_tensor(ORTH_U8, rows, cols), case_tensor(ORTH_U8, rows, cols), {.data = NULL},
                           case_tensor(ORTH_F32, rows, ORTH_BLOCK_SCALES * orth_moment_row_blocks(&attr.split))};

@@ -46,7 +46,7 @@ static stale_case *stale_new(uint64_t seed, int kind, int pp, int dp, int micros
 static orth_step_values step_values(const stale_case *x, int64_t update)
 {
     return (orth_step_values){.seed = x->c.seed, .step = (uint64_t)update + 1, .lr = 0.01f + 0.001f * (float)update,
-                              .weight_decay = 0.1f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .clip_scale = 1,
+                              .weight_decay = 0.1f, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8f, .clip_scale = 1,
                               .loss_scale = 1.0f / (float)(x->c.layout.dp * x->c.layout.micro_batch * x->c.layout.seq_len)};
 }
 

@@ -22,7 +22,7 @@ static double run_step(orth_ctx *ctx, engine *e, const golden *g, int64_t B, int
     for (int64_t i = 0; i < B * T; i++)
         total += (double)weights[i];
     engine_fill(e, B, tokens, targets, weights, NULL);
-    engine_set_step(e, 0, (orth_step_values){.step = 1, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .loss_scale = times / (float)total});
+    engine_set_step(e, 0, (orth_step_values){.step = 1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8f, .loss_scale = times / (float)total});
     CHECK_OK(ctx, orth_executor_run(ctx, e->ex));
     free(tokens);
     free(targets);
@@ -120,6 +120,12 @@ TEST(tiles_that_copies_of_heads_would_cut_are_refused)
             orth_compiled_release(&compiled);
         }
     }
+    shape.products = ORTH_RECIPE_none;
+    shape.comm.reduce = ORTH_Q8; /* nor blocks of gradients */
+    CHECK_OK(ctx, orth_compiled_build(ctx, &model, &shape, &compiled));
+    orth_compiled_release(&compiled);
+    shape.mesh.size[ORTH_GROUP_DP] = 2;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "precision.grad_reduce=int8 with parallel.tp=4 above model.kv_heads=2", orth_compiled_build(ctx, &model, &shape, &compiled));
     test_ctx_free(ctx);
 }
 

@@ -181,7 +181,8 @@ orth_attr orth_attr_for(orth_op op, const orth_attr *attr);
  * host memory; as an orth_tensor it is U8 [sizeof]. */
 typedef struct {
     uint64_t seed, step;                /* step counts from 1 */
-    float lr, weight_decay, beta1, beta2, eps, momentum;
+    double beta1, beta2;                /* not float: 1 - beta is what a moment takes in, and a beta near 1 would be 1 */
+    float lr, weight_decay, eps, momentum;
     float clip_norm;                    /* <= 0: no clipping */
     float loss_scale;                   /* 1 / (weight of all targets of the global batch), times grad_scale */
     float grad_scale;                   /* loss scaling: gradients are those of the loss times this; 0 counts as 1 */

@@ -81,8 +81,8 @@ static void set_step_values(orth_trainer *t, int64_t step, int32_t u)
     const double at = num == 1 ? (double)step : (double)(step - 1) + (u + 1.0) / num;
     t->step[u] = (orth_step_values){
         .seed = (uint64_t)c->train_seed, .step = (uint64_t)((step - 1) * num + u + 1), .lr = (float)orth_lr_at(c, at),
-        .weight_decay = (float)c->optimizer_weight_decay, .beta1 = (float)c->optimizer_betas.v[0],
-        .beta2 = (float)c->optimizer_betas.v[1], .eps = (float)c->optimizer_eps,
+        .weight_decay = (float)c->optimizer_weight_decay, .beta1 = c->optimizer_betas.v[0],
+        .beta2 = c->optimizer_betas.v[1], .eps = (float)c->optimizer_eps,
         .momentum = (float)c->optimizer_momentum, .clip_norm = (float)c->train_clip_norm,
         .loss_scale = scale, .grad_scale = t->scale.scale, .left_out = (int32_t)t->left_out,
         .clip_scale = 1, /* of async programs, which have no norm */
