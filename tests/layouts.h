@@ -322,7 +322,7 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         if (sort == LAYOUT_FAST && l->num_dp_share > 0 && strcmp(l->pipeline, "zb-v") == 0) /* a rule of run files */
             c.ffn_chunk_rows = 0;
         if (sort == LAYOUT_FAST && l->num_dp_share == 0 && seed % 3 < 2)
-            c.comm.reduce = seed % 3 == 0 ? ORTH_BF16 : ORTH_Q8;
+            c.comm.reduce = seed % 3 == 0 || l->tp > c.model.kv_heads ? ORTH_BF16 : ORTH_Q8; /* a rule: copies of heads */
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
                              .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
         l->cp_kind = (orth_cp_kind)LAYOUT_PICK(ORTH_CP_ALL_GATHER, ORTH_CP_ALL_TO_ALL, ORTH_CP_RING);

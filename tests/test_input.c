@@ -330,6 +330,18 @@ TEST(what_weights_are_looked_for_in_is_named)
     RUN(r, 0, "precision.grad_reduce=bf16 has no effect: parallel.dp=1", "plan run.yaml precision.grad_reduce=bf16 numerics.mode=fast");
     RUN(r, 0, "parallel.reshard_after_forward=false has no effect: it is of parallel.zero=3", "plan run.yaml parallel.dp=2 train.global_batch=8 parallel.zero=2 "
         "parallel.reshard_after_forward=false");
+    RUN(r, 0, "train.eval_batches=3 has no effect: train.eval_every=0", "plan run.yaml train.eval_batches=3");
+    RUN(r, 0, "parallel.cp_kind=ring has no effect: parallel.cp=1", "plan run.yaml parallel.cp_kind=ring");
+    RUN(r, 0, "numerics.parts=16 has no effect: numerics.mode=fast", "plan run.yaml numerics.mode=fast numerics.parts=16");
+    RUN(r, 0, "", "plan run.yaml numerics.mode=fast data.seq_len=4");
+    RUN(r, 0, "model.rope_high_freq=8 has no effect: model.rope_factor=1", "plan run.yaml model.preset=llama-tiny model.rope_high_freq=8");
+    RUN(r, 0, "model.rope_theta=500 has no effect: model.family=gpt2 has learned positions", "plan run.yaml model.rope_theta=500");
+    RUN(r, 0, "schedule.warmup_steps=20 is more than the run has, train.steps=4: the learning rate ends at 0.2 of its peak",
+        "plan run.yaml train.steps=4 schedule.warmup_steps=20");
+    RUN(r, 0, "schedule.decay_steps=9 and schedule.warmup_steps=2 are more than train.steps=10: wsd ends at 0.2 of its peak, not at schedule.min_lr_ratio=0.1",
+        "plan run.yaml train.steps=10 schedule.name=wsd schedule.warmup_steps=2 schedule.decay_steps=9");
+    RUN(r, 0, "", "plan run.yaml train.steps=10 schedule.name=wsd schedule.warmup_steps=9");
+    assert_null(strstr(r->out, "of its peak"));
     RUN(r, 0, "has no effect: optimizer.weight_decay=0", "plan run.yaml optimizer.weight_decay=0 optimizer.weight_decay_factors=embed.weight=0.5");
     RUN(r, 0, "data.separator=line has no effect: data.path is prepared already", "plan run.yaml data.separator=line");
     RUN(r, 0, "data.valid_fraction=0.5 has no effect: data.path is prepared already", "train run.yaml checkpoint.dir=t train.steps=1 data.valid_fraction=0.5");

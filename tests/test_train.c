@@ -361,6 +361,18 @@ TEST(a_signal_ends_the_evaluation_at_the_end_of_a_run)
     run_end(r);
 }
 
+/* Two different values: that of step 1, of one global batch, and that of the end, of all that is held out. */
+TEST(evaluations_score_the_same_text_whatever_the_micro_batch)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "", "data prepare --tokenizer=shards --out=held --valid-fraction=0.9 text.txt");
+    for (int micro = 1; micro <= 3; micro++)
+        RUN(r, 0, "saved", "train run.yaml data.path=held checkpoint.dir=m%d train.micro_batch=%d train.steps=2 train.eval_every=1 train.eval_batches=1", micro, micro);
+    RUN(r, 0, "2 evaluations", "help >/dev/null; echo $(grep -ho '\"eval_loss_hex\": [^,]*' m1/metrics.jsonl m2/metrics.jsonl m3/metrics.jsonl | sort -u | "
+        "wc -l) evaluations");
+    run_end(r);
+}
+
 /* Nothing is there that could be taken for a result: the command can be given again. */
 TEST(long_work_that_a_signal_ends_leaves_nothing)
 {
@@ -490,7 +502,7 @@ TEST(a_loss_that_is_not_finite_stops_or_is_skipped)
     free(metrics);
     RUN(r, 0, "(2 skipped)", "ckpt inspect c");
     /* A run that blows up by itself; what was saved before stays. */
-    RUN(r, 6, "train.on_nonfinite=stop", "train run.yaml checkpoint.dir=d optimizer.lr=1000 optimizer.eps=0 "
+    RUN(r, 6, "train.on_nonfinite=stop", "train run.yaml checkpoint.dir=d optimizer.name=sgd optimizer.lr=1000 "
         "schedule.warmup_steps=0 train.steps=60 checkpoint.every_steps=1 train.clip_norm=0");
     RUN(r, 0, "valid", "ckpt verify d");
     run_end(r);
@@ -609,6 +621,7 @@ TEST(moments_in_8_bits_of_fast_mode_go_on_with_the_same_parts_only)
     RUN(r, 2, "parallel.tp=2 and cp=1: with numerics.mode=fast blocks of precision.moments=8bit end where these cut weights, into 2 parts; "
         "a/checkpoints/step-00000001 was trained with tp=1 and cp=1, 1 parts", "%s train.steps=2 parallel.tp=2 --resume", fast);
     RUN(r, 0, "saved", "%s train.steps=2 parallel.dp=2 parallel.zero=3 --resume", fast);
+    RUN(r, 0, "saved", "%s train.steps=3 numerics.parts=16 --resume", fast); /* which fast mode does not read */
     run_end(r);
 }
 
@@ -662,6 +675,7 @@ int main(void)
         cmocka_unit_test(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly),
         cmocka_unit_test(a_signal_before_the_first_step_leaves_nothing_half_written),
         cmocka_unit_test(a_signal_ends_the_evaluation_at_the_end_of_a_run),
+        cmocka_unit_test(evaluations_score_the_same_text_whatever_the_micro_batch),
         cmocka_unit_test(long_work_that_a_signal_ends_leaves_nothing),
         cmocka_unit_test(checkpoints_written_beside_the_steps_have_the_bytes_of_those_between_them),
         cmocka_unit_test(a_run_killed_while_it_writes_resumes_exactly),

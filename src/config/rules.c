@@ -42,9 +42,14 @@ static orth_status steps_or_epochs(orth_ctx *ctx, const orth_config *c)
                   "give one of them (train.epochs=0 takes it back)", c->train_epochs, c->train_steps);
 }
 
+static bool is_fast(const orth_config *c)
+{
+    return c->numerics_mode == ORTH_numerics_mode_fast;
+}
+
 static orth_status parts_are_a_power_of_two(orth_ctx *ctx, const orth_config *c)
 {
-    if ((c->numerics_parts & (c->numerics_parts - 1)) == 0)
+    if (is_fast(c) || (c->numerics_parts & (c->numerics_parts - 1)) == 0)
         return ORTH_OK;
     return BREAKS(ctx, c, numerics_parts, numerics_parts, "numerics.parts=%" PRId64 " is not a power of two",
                   c->numerics_parts);
@@ -52,7 +57,7 @@ static orth_status parts_are_a_power_of_two(orth_ctx *ctx, const orth_config *c)
 
 static orth_status sequence_holds_its_parts(orth_ctx *ctx, const orth_config *c)
 {
-    if (c->data_seq_len >= c->numerics_parts)
+    if (is_fast(c) || c->data_seq_len >= c->numerics_parts)
         return ORTH_OK;
     return BREAKS(ctx, c, data_seq_len, numerics_parts,
                   "data.seq_len=%" PRId64 " is less than numerics.parts=%" PRId64 "; numerics.parts=1 "
@@ -70,7 +75,7 @@ static orth_status sequence_fits_the_model(orth_ctx *ctx, const orth_config *c)
 
 static orth_status rings_are_fast(orth_ctx *ctx, const orth_config *c)
 {
-    if (c->comm_algorithm != ORTH_comm_algorithm_ring || c->numerics_mode == ORTH_numerics_mode_fast)
+    if (c->comm_algorithm != ORTH_comm_algorithm_ring || is_fast(c))
         return ORTH_OK;
     return BREAKS(ctx, c, comm_algorithm, numerics_mode, "comm.algorithm=ring needs numerics.mode=fast: its sums begin at "
                   "another rank for each slice");
@@ -81,7 +86,7 @@ static orth_status rounded_gradients_are_fast(orth_ctx *ctx, const orth_config *
     const char *type = orth_option_choice(ORTH_OPT_precision_grad_reduce, (int)c->precision_grad_reduce);
     if (c->precision_grad_reduce == ORTH_precision_grad_reduce_fp32)
         return ORTH_OK;
-    if (c->numerics_mode != ORTH_numerics_mode_fast)
+    if (!is_fast(c))
         return BREAKS(ctx, c, precision_grad_reduce, numerics_mode, "precision.grad_reduce=%s needs numerics.mode=fast: what a rank's sum is "
                       "rounded to depends on how many ranks there are", type);
     if (c->precision_grad_reduce == ORTH_precision_grad_reduce_int8 &&
@@ -152,6 +157,18 @@ static orth_status two_betas(orth_ctx *ctx, const orth_config *c)
         return ORTH_OK;
     return BREAKS(ctx, c, optimizer_betas, optimizer_betas, "optimizer.betas holds %d numbers, not 2",
                   c->optimizer_betas.n);
+}
+
+/* The optimizer computes in fp32. */
+static orth_status small_values_are_more_than_zero(orth_ctx *ctx, const orth_config *c)
+{
+    if ((float)c->optimizer_eps == 0 && c->optimizer_name != ORTH_optimizer_name_sgd)
+        return BREAKS(ctx, c, optimizer_eps, optimizer_name, "optimizer.eps=%g is 0 in fp32: it must be more, or a weight whose gradient was always 0 "
+                      "would become 0/0", c->optimizer_eps);
+    if ((float)c->train_clip_norm == 0 && c->train_clip_norm != 0)
+        return BREAKS(ctx, c, train_clip_norm, train_clip_norm, "train.clip_norm=%g is 0 in fp32, which would be no clipping: give 0 for that, or more",
+                      c->train_clip_norm);
+    return ORTH_OK;
 }
 
 /* The first word that is wrong; NULL: none. */
@@ -247,7 +264,7 @@ static orth_status gradients_are_complete_in_one_order(orth_ctx *ctx, const orth
     bool equal = true;
     for (int32_t r = 1; r < c->parallel_dp_share.n; r++)
         equal = equal && c->parallel_dp_share.v[r] == c->parallel_dp_share.v[0];
-    if (equal || c->memory_ffn_chunk_rows == 0 || strcmp(c->parallel_pipeline, "zb-v") != 0 || c->numerics_mode != ORTH_numerics_mode_fast)
+    if (equal || c->memory_ffn_chunk_rows == 0 || strcmp(c->parallel_pipeline, "zb-v") != 0 || !is_fast(c))
         return ORTH_OK;
     return BREAKS(ctx, c, memory_ffn_chunk_rows, parallel_dp_share, "memory.ffn_chunk_rows=%" PRId64 " with parallel.pipeline=zb-v and unequal parallel.dp_share "
                   "needs numerics.mode=reproducible or ffn_chunk_rows=0: ranks with other numbers of micro-batches complete gradients in another order",
@@ -446,7 +463,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         inputs_are_split_where_all_ranks_have_them,
         the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, freezing_names_something, rounded_gradients_are_fast,
         reuse_needs_one_stage, only_zero_3_gathers, units_have_a_size, steps_or_epochs, masters_are_of_a_type_that_is_computed_in, quantised_products_have_what_they_need,
-        moments_in_8_bits_are_two, gradients_are_complete_in_one_order, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
+        moments_in_8_bits_are_two, small_values_are_more_than_zero, gradients_are_complete_in_one_order, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
         ORTH_TRY(rules[i](ctx, cfg));
@@ -546,6 +563,16 @@ static bool lr_is_constant(const orth_config *c)
     return c->schedule_name == ORTH_schedule_name_constant;
 }
 
+static bool evaluates_at_the_end(const orth_config *c)
+{
+    return c->train_eval_every == 0;
+}
+
+static bool keeps_sequences_whole(const orth_config *c)
+{
+    return c->parallel_cp == 1;
+}
+
 static bool recomputes_no_layers(const orth_config *c)
 {
     return c->memory_recompute != ORTH_memory_recompute_full;
@@ -586,6 +613,9 @@ static const struct {
     {ORTH_OPT_optimizer_eps, is_sgd, "optimizer.name=sgd"},
     {ORTH_OPT_schedule_min_lr_ratio, lr_is_constant, "schedule.name=constant"},
     {ORTH_OPT_schedule_decay_steps, lr_is_constant, "schedule.name=constant"},
+    {ORTH_OPT_train_eval_batches, evaluates_at_the_end, "train.eval_every=0: the evaluation at the end scores all that is held out"},
+    {ORTH_OPT_parallel_cp_kind, keeps_sequences_whole, "parallel.cp=1"},
+    {ORTH_OPT_numerics_parts, is_fast, "numerics.mode=fast"},
 };
 
 bool orth_config_is_idle(const orth_config *cfg, orth_option_id id)

@@ -278,13 +278,16 @@ static orth_status build_all(orth_model_blocks *m, const orth_model_config *c, c
     return list_params(m, c, shape);
 }
 
-/* What tiles and runs of tokens cannot have. */
-static orth_status check_recipe(orth_ctx *ctx, const orth_model_config *c, const orth_model_shape *shape, const orth_layer_builder *local)
+/* What tiles, blocks and runs of tokens cannot have. */
+static orth_status check_rounding(orth_ctx *ctx, const orth_model_config *c, const orth_model_shape *shape, const orth_layer_builder *local)
 {
     const orth_recipe_row *r = orth_recipe_of(shape->products);
     if (r->tile_k > 0 && local->kv_ranks > 1)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "precision.products=%s with parallel.tp=%d above model.kv_heads=%" PRId64 ": the copies of key and value "
                          "heads would cut the tiles of the ranks that own them; take fp8_tensor", r->name, (int)local->tp, c->kv_heads);
+    if (shape->comm.reduce == ORTH_Q8 && shape->mode == ORTH_MODE_TRAIN && shape->mesh.size[ORTH_GROUP_DP] > 1 && local->kv_ranks > 1)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "precision.grad_reduce=int8 with parallel.tp=%d above model.kv_heads=%" PRId64 ": ranks that share a key and value "
+                         "head would round its gradient in other blocks, and update it to other weights; take bf16", (int)local->tp, c->kv_heads);
     if (r->delayed && shape->async)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "precision.products=%s with an asynchronous pipeline: scales are those of the steps before, and its steps "
                          "have no end at which all ranks could agree on them; take fp8_tensor", r->name);
@@ -303,7 +306,7 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "sequences of %" PRId64 " tokens exceed model.max_seq=%" PRId64,
                          longest, c->max_seq);
     const orth_layer_builder local = orth_layer_begin(c, shape);
-    ORTH_TRY(check_recipe(ctx, c, shape, &local));
+    ORTH_TRY(check_rounding(ctx, c, shape, &local));
     *out = (orth_model_blocks){.ctx = ctx};
     out->spec = (orth_compile_spec){
         .mode = shape->mode, .num_layers = (int32_t)c->layers, .compute = shape->compute, .types = shape->types, .space = shape->space, .offload = shape->offload,

@@ -1,7 +1,10 @@
 /* idle.c -- see idle.h. */
 #include "train/idle.h"
 
+#include <inttypes.h>
+
 #include "data/corpus.h"
+#include "train/lr.h"
 #include "train/setup.h"
 
 /* What the training steps of all ranks have. */
@@ -90,12 +93,39 @@ static orth_status tell_of_text(orth_ctx *ctx, const orth_config *cfg)
     return ORTH_OK;
 }
 
+static orth_status tell_of_positions(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model)
+{
+    static const orth_option_id ids[] = {ORTH_OPT_model_rope_low_freq, ORTH_OPT_model_rope_high_freq, ORTH_OPT_model_rope_original_seq,
+                                         ORTH_OPT_model_rope_theta, ORTH_OPT_model_rope_factor};
+    const bool learned = model->family == ORTH_FAMILY_GPT2;
+    const int num = learned ? ORTH_COUNT(ids) : model->rope_factor == 1 ? 3 : 0;
+    for (int i = 0; i < num; i++)
+        ORTH_TRY(orth_config_tell_key_idle(ctx, cfg, ids[i], learned ? "model.family=gpt2 has learned positions" : "model.rope_factor=1"));
+    return ORTH_OK;
+}
+
+/* A schedule that the run is too short for. */
+static void tell_of_schedule(orth_ctx *ctx, const orth_config *cfg)
+{
+    const int64_t steps = cfg->train_steps, warmup = cfg->schedule_warmup_steps, decay = orth_lr_decay_steps(cfg);
+    const double ends = orth_lr_at(cfg, (double)steps) / orth_lr_at(cfg, (double)ORTH_MAX(warmup, 1));
+    if (steps > 0 && warmup > steps)
+        orth_log(ctx, ORTH_LOG_WARN, "config", "%s: schedule.warmup_steps=%" PRId64 " is more than the run has, train.steps=%" PRId64 ": the learning rate ends at "
+                 "%.3g of its peak", cfg->place[ORTH_OPT_schedule_warmup_steps], warmup, steps, ends);
+    else if (steps > 0 && cfg->schedule_name == ORTH_schedule_name_wsd && warmup + decay > steps && ORTH_CONFIG_IS_SET(cfg, schedule, decay_steps))
+        orth_log(ctx, ORTH_LOG_WARN, "config", "%s: schedule.decay_steps=%" PRId64 " and schedule.warmup_steps=%" PRId64 " are more than train.steps=%" PRId64
+                 ": wsd ends at %.3g of its peak, not at schedule.min_lr_ratio=%g", cfg->place[ORTH_OPT_schedule_decay_steps], decay, warmup, steps, ends,
+                 cfg->schedule_min_lr_ratio);
+}
+
 orth_status orth_tell_idle_in_plan(orth_ctx *ctx, const orth_config *cfg, orth_run_plan *p)
 {
     const orth_model_config *model = p->programs.spec.model;
     const orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_TRAIN);
     found f = {.makes_again = false};
     ORTH_TRY(tell_of_text(ctx, cfg));
+    ORTH_TRY(tell_of_positions(ctx, cfg, model));
+    tell_of_schedule(ctx, cfg);
     ORTH_TRY(look_at_all(ctx, p, &f));
     tell_of_programs(ctx, cfg, &f);
     bool *frozen = ORTH_NEW_ARRAY(ctx, bool, orth_model_num_params(model));

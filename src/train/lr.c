@@ -8,7 +8,8 @@ int64_t orth_lr_decay_steps(const orth_config *cfg)
     const int64_t steps = cfg->train_steps;
     if (ORTH_CONFIG_IS_SET(cfg, schedule, decay_steps) && cfg->schedule_decay_steps > 0)
         return cfg->schedule_decay_steps;
-    return cfg->schedule_name == ORTH_schedule_name_wsd ? ORTH_MAX(steps / 5, 1) : ORTH_MAX(steps - cfg->schedule_warmup_steps, 1);
+    const int64_t after = ORTH_MAX(steps - cfg->schedule_warmup_steps, 1);
+    return cfg->schedule_name == ORTH_schedule_name_wsd ? ORTH_MIN(ORTH_MAX(steps / 5, 1), after) : after;
 }
 
 double orth_lr_at(const orth_config *cfg, double step)

@@ -241,7 +241,7 @@ static orth_status evaluate(orth_ctx *ctx, rank_state *s, int64_t max_batches)
     orth_eval_result e;
     int64_t n = orth_sampler_num_windows(r->valid);
     if (max_batches > 0)
-        n = ORTH_MIN(n, max_batches * r->cfg->train_micro_batch);
+        n = ORTH_MIN(n, max_batches * r->cfg->train_global_batch);
     ORTH_TRY(orth_evaluator_run(ctx, &s->evaluator, r->valid, 0, n, r->token_bytes, NULL, NULL, &e));
     if (e.stopped)
         return ORTH_OK;

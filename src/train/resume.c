@@ -108,6 +108,8 @@ static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const 
     const bool is_done = cfg->train_epochs == 0 && was->m.state.step >= cfg->train_steps; /* with epochs not known yet */
     for (int id = 0; id < ORTH_NUM_OPTIONS; id++) {
         const bool moves = override && moves_lr((orth_option_id)id);
+        if (orth_config_is_idle(cfg, (orth_option_id)id) && orth_config_is_idle(&was->cfg, (orth_option_id)id))
+            continue;
         if (orth_option_decides_numbers((orth_option_id)id) && !(id == ORTH_OPT_precision_fp32_products && same_products) && (!moves || is_done))
             ORTH_TRY(compare_key(ctx, cfg, &was->cfg, (orth_option_id)id, dir, moves));
     }
