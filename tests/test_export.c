@@ -58,6 +58,31 @@ TEST(a_configuration_that_was_read_is_written_as_one_that_means_the_same)
     test_ctx_free(ctx);
 }
 
+/* Chunks of a run without a pipeline are one, however it is split. */
+TEST(a_run_without_a_pipeline_has_no_split_of_stages_to_lose)
+{
+    static const char *const keys[] = {"parallel.pp=1", "parallel.stage_split=even", "parallel.stage_split=cost", "parallel.stage_layers=[32]"};
+    static const orth_tool tools[] = {ORTH_TOOL_megatron, ORTH_TOOL_nemo, ORTH_TOOL_deepspeed, ORTH_TOOL_accelerate};
+    orth_ctx *ctx = test_ctx(1);
+    for (int t = 0; t < ORTH_COUNT(tools); t++)
+        for (int i = 0; i < ORTH_COUNT(keys); i++) {
+            char path[128], key[64];
+            orth_config c;
+            said lost;
+            snprintf(path, sizeof path, "/tmp/orthant-test-%ld-stages", (long)getpid());
+            snprintf(key, sizeof key, "%.*s", (int)strcspn(keys[i], "="), keys[i]);
+            CHECK_OK(ctx, orth_config_init(ctx, &c));
+            CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "model.preset", "llama3-8b"));
+            CHECK_OK(ctx, orth_config_set(ctx, &c, "test", key, keys[i] + strlen(key) + 1));
+            write_as(ctx, &c, tools[t], path, &lost);
+            if (strstr(lost.text, "parallel.stage_split") || (orth_tool_has_model(tools[t]) && strstr(lost.text, "parallel.stage_")))
+                fail_msg("%s, %s: lost is\n%s", orth_tool_id(tools[t]), keys[i], lost.text);
+            orth_config_release(ctx, &c);
+            unlink(path);
+        }
+    test_ctx_free(ctx);
+}
+
 /* From one program to another: what only one of the two can say is named. */
 TEST(what_another_program_cannot_say_is_named)
 {
@@ -226,6 +251,10 @@ TEST(words_without_which_the_other_program_refuses_its_file_are_written_too)
         {ORTH_TOOL_nemo, "parallel.zero=2 precision.compute=bf16", {"fsdp_grad_reduce_dtype: 32"}, {"grad_sync_dtype"}, NULL},
         {ORTH_TOOL_nemo, "parallel.zero=0 precision.compute=bf16 precision.grad_reduce=bf16 numerics.mode=fast", {"fused_adam"}, {"grad_sync_dtype"},
          "precision.grad_reduce=bf16 has no counterpart"},
+        {ORTH_TOOL_accelerate, "precision.compute=bf16 precision.products=fp8_delayed precision.amax_history_len=32",
+         {"mixed_precision: \"fp8\"", "fp8_config:", "amax_history_len: 32", "backend: \"TE\""}, {"bf16"}, NULL},
+        {ORTH_TOOL_accelerate, "precision.compute=fp32 precision.products=fp8_delayed", {"mixed_precision: \"no\""}, {"fp8_config"},
+         "precision.products=fp8_delayed has no counterpart"},
         {ORTH_TOOL_accelerate, "train.clip_norm=0.5", {"distributed_type"}, {"gradient_clipping"}, "train.clip_norm=0.5 has no counterpart"},
     };
     orth_ctx *ctx = test_ctx(1);
@@ -402,8 +431,8 @@ static bool is_not_said(const orth_config *c, orth_tool tool, const char *key)
             return !has_total;
         return strncmp(key, "precision.loss_scale", 20) == 0 && c->precision_compute != ORTH_precision_compute_fp16; /* its section is fp16 */
     case ORTH_TOOL_accelerate:
-        if (strcmp(key, "precision.products") == 0) /* mixed_precision is the type of the other numbers already */
-            return true;
+        if ((strncmp(key, "precision.amax_", 15) == 0 || strcmp(key, "precision.fp8_margin") == 0) && c->precision_compute != ORTH_precision_compute_bf16)
+            return true; /* its fp8 is beside bf16 */
         return (offload && !(fsdp && all_leave)) || !fsdp; /* all leave or none; without FSDP there are no other keys */
     case ORTH_TOOL_megatron: return strcmp(key, "memory.recompute_split") == 0 && c->memory_recompute != ORTH_memory_recompute_full; /* sqrt is not there */
     case ORTH_TOOL_nemo:
@@ -461,6 +490,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_configuration_that_was_read_is_written_as_one_that_means_the_same),
+        cmocka_unit_test(a_run_without_a_pipeline_has_no_split_of_stages_to_lose),
         cmocka_unit_test(what_another_program_cannot_say_is_named),
         cmocka_unit_test(words_without_which_the_other_program_refuses_its_file_are_written_too),
         cmocka_unit_test(stages_of_different_sizes_are_written_or_named),

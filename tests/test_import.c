@@ -676,13 +676,49 @@ int main(void)
         cmocka_unit_test(a_section_of_accelerate_counts_for_its_own_kind_of_run),
         cmocka_unit_test(a_number_of_recomputed_layers_counts_with_full_recomputation),
         cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),
+    orth_config c;
+    said lines;
+    import_beside(ctx, &c, ORTH_TOOL_accelerate, "distributed_type: FSDP\nnum_processes: 2\nmixed_precision: fp8\n", "", &lines);
+    assert_true(c.precision_compute == ORTH_precision_compute_bf16 && c.precision_products == ORTH_precision_products_fp8_delayed);
+    assert_true(c.precision_grad_reduce == ORTH_precision_grad_reduce_bf16 && c.precision_amax_compute_algo == ORTH_precision_amax_compute_algo_most_recent);
+    assert_null(strstr(lines.text, "all else is fp32"));
+    orth_config_release(ctx, &c);
         cmocka_unit_test(what_a_configuration_leaves_out_of_the_reduction_is_what_the_other_program_does),
         cmocka_unit_test(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3),
         cmocka_unit_test(hybrid_sharding_of_fsdp_has_a_replica_on_each_machine),
         cmocka_unit_test(what_fsdp_wraps_is_gathered_together),
         cmocka_unit_test(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same),
+/* Their programs take fp8 without a 16-bit type: that is done, and said. */
+TEST(fp8_products_beside_nothing_in_16_bits_are_said)
+{
+    static const struct {
+        orth_tool tool;
+        const char *text, *keys;
+        const char *line; /* NULL: none */
+    } cases[] = {
+        {ORTH_TOOL_megatron, "--fp8-format hybrid\n", "", "fp8_format=hybrid: products are fp8_delayed, and all else is fp32"},
+        {ORTH_TOOL_megatron, "--fp8-format e4m3 --fp8-recipe mxfp8\n", "", "fp8_format=e4m3: products are mxfp8, and all else is fp32"},
+        {ORTH_TOOL_megatron, "--fp8-format hybrid --bf16\n", "", NULL},
+        {ORTH_TOOL_megatron, "--fp8-format hybrid\n", "precision.compute=bf16", NULL},
+        {ORTH_TOOL_megatron, "--fp8-recipe delayed\n", "", NULL},
+        {ORTH_TOOL_nemo, "trainer: {precision: 32}\nmodel: {fp8: true}\n", "", "model.fp8=true: products are fp8_delayed, and all else is fp32"},
+        {ORTH_TOOL_nemo, "trainer: {precision: bf16-mixed}\nmodel: {fp8: true}\n", "", NULL},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, cases[i].tool, cases[i].text, cases[i].keys, &lines);
+        if (cases[i].line ? !strstr(lines.text, cases[i].line) : strstr(lines.text, "all else is fp32") != NULL)
+            fail_msg("%s%s: said is\n%s", cases[i].text, cases[i].keys, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
         cmocka_unit_test(a_schedule_of_another_program_has_its_ends),
         cmocka_unit_test(the_rate_of_a_schedule_of_deepspeed_is_the_one_it_trains_with),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
+        cmocka_unit_test(fp8_products_beside_nothing_in_16_bits_are_said),

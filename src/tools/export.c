@@ -67,6 +67,8 @@ static bool is_idle(const orth_config *c, orth_option_id id)
         return orth_config_loss_scale(c) == ORTH_precision_loss_scale_none && c->precision_compute != ORTH_precision_compute_fp16;
     if (id == ORTH_OPT_memory_recompute_layers)
         return c->memory_recompute != ORTH_memory_recompute_full;
+    if (id == ORTH_OPT_parallel_stage_split)
+        return c->parallel_pp == 1;
     return orth_config_is_idle(c, id);
 }
 
@@ -78,6 +80,8 @@ static bool is_passed_over(const orth_exporter *x, const char *path)
         return c->precision_compute != ORTH_precision_compute_fp16;
     if (strcmp(path, "distribute_saved_activations") == 0) /* Megatron-LM refuses it with any other recomputation */
         return c->memory_recompute != ORTH_memory_recompute_full;
+    if (strncmp(path, "fp8_config.", 11) == 0)
+        return !orth_export_is_fp8_autocast(c);
     return strncmp(path, "fsdp_config.", 12) == 0 && c->parallel_zero < ORTH_parallel_zero_2;
 }
 

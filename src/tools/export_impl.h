@@ -23,6 +23,8 @@ const char *orth_export_end(orth_exporter *x, bool of_first);
 /* Lists the layers of each chunk in parallel.stage_layers, where they are others than those of a configuration that says nothing. `c` has all dimensions of
  * its model. ORTH_ERR_ARG where the tool refuses such stages. */
 orth_status orth_export_list_stages(orth_ctx *ctx, orth_config *c, orth_tool tool);
+/* Whether the run is what Accelerate calls mixed precision in fp8. */
+bool orth_export_is_fp8_autocast(const orth_config *c);
 /* Keys that no row is about, without which their program does not do what the others say. */
 orth_status orth_export_extras(orth_exporter *x);
 

@@ -207,6 +207,11 @@ static const char *of_layout(orth_exporter *x, orth_import_part part)
     }
 }
 
+bool orth_export_is_fp8_autocast(const orth_config *c)
+{
+    return c->precision_compute == ORTH_precision_compute_bf16 && c->precision_products == ORTH_precision_products_fp8_delayed;
+}
+
 static const char *of_training(orth_exporter *x, orth_import_part part)
 {
     const orth_config *c = x->cfg;
@@ -219,6 +224,7 @@ static const char *of_training(orth_exporter *x, orth_import_part part)
     case ORTH_PART_fsdp_grad_sync: return grad_sync(c, true);
     case ORTH_PART_bf16: return yes_if(c->precision_compute == ORTH_precision_compute_bf16);
     case ORTH_PART_fp16: return yes_if(c->precision_compute == ORTH_precision_compute_fp16);
+    case ORTH_PART_fp8_autocast: return orth_export_is_fp8_autocast(c) ? "fp8" : NULL;
     case ORTH_PART_fp8_format: return orth_import_fp8[c->precision_products].format;
     case ORTH_PART_fp8_recipe: return orth_import_fp8[c->precision_products].recipe;
     case ORTH_PART_amax_history: return delayed ? int_text(x, c->precision_amax_history_len) : NULL;
@@ -296,6 +302,8 @@ static orth_status extras_of_deepspeed(orth_exporter *x)
 static orth_status extras_of_accelerate(orth_exporter *x)
 {
     ORTH_TRY(orth_export_add(x, "compute_environment", "LOCAL_MACHINE"));
+    if (orth_export_is_fp8_autocast(x->cfg))
+        ORTH_TRY(orth_export_add(x, "fp8_config.backend", "TE")); /* without it, whatever is installed */
     if (orth_export_says(x, "distributed_type"))
         return ORTH_OK;
     if (!orth_export_says(x, "fsdp_config.fsdp_sharding_strategy"))

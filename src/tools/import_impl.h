@@ -19,7 +19,7 @@ typedef enum {
     ORTH_PART_cp_kind, ORTH_PART_offload_all, ORTH_PART_offload_ratio, ORTH_PART_layers_of_chunk, ORTH_PART_sharding, ORTH_PART_hybrid, ORTH_PART_mics, ORTH_PART_fsdp, ORTH_PART_fsdp_shards,
     ORTH_PART_nemo_optim, ORTH_PART_split_inputs, ORTH_PART_host_checkpoints, ORTH_PART_recompute_method, ORTH_PART_recompute_layers,
     ORTH_PART_first_stage, ORTH_PART_last_stage, ORTH_PART_embedding_counts, ORTH_PART_loss_counts, ORTH_PART_chunks,
-    ORTH_PART_amp_o2, ORTH_PART_grad_sync, ORTH_PART_fsdp_grad_sync, ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_fp8_format, ORTH_PART_fp8_recipe, ORTH_PART_amax_history, ORTH_PART_amax_algo, ORTH_PART_static_scale, ORTH_PART_first_scale, ORTH_PART_scale_power,
+    ORTH_PART_amp_o2, ORTH_PART_grad_sync, ORTH_PART_fsdp_grad_sync, ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_fp8_autocast, ORTH_PART_fp8_format, ORTH_PART_fp8_recipe, ORTH_PART_amax_history, ORTH_PART_amax_algo, ORTH_PART_static_scale, ORTH_PART_first_scale, ORTH_PART_scale_power,
     ORTH_PART_samples, ORTH_PART_warmup_samples, ORTH_PART_warmup_fraction, ORTH_PART_decay_steps, ORTH_PART_decay_samples, ORTH_PART_wsd_steps,
     ORTH_PART_wsd_samples, ORTH_PART_ds_warmup, ORTH_PART_ds_lr, ORTH_PART_ds_peak, ORTH_PART_cosine_end, ORTH_PART_min_lr,
     ORTH_PART_beta1, ORTH_PART_beta2,

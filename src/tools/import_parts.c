@@ -54,6 +54,16 @@ static orth_status say_off(orth_importer *x, const char *section)
     return ORTH_OK;
 }
 
+/* Accelerate's fp8 runs under autocast in bf16 (mixed_precision of its accelerator.py). */
+static orth_status set_fp8_autocast(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_fp8_autocast);
+    if (!p)
+        return ORTH_OK;
+    ORTH_TRY(orth_import_set(x, p->place, "precision.compute", "bf16"));
+    return orth_import_set(x, p->place, "precision.products", "fp8_delayed");
+}
+
 static orth_status set_precision(orth_importer *x)
 {
     static const char *const sections[] = {"bf16", "fp16", "bfloat16"};
@@ -185,6 +195,17 @@ static orth_status set_products(orth_importer *x)
     }
     return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s with the recipe %s: there are delayed and tensorwise with hybrid, blockwise and mxfp8 with e4m3", format->place,
                      ORTH_SHOWN(format->value), ORTH_SHOWN(name));
+}
+
+/* Megatron-LM and NeMo take fp8 without a 16-bit type beside it; who means bf16 has left a key out. */
+static orth_status warn_of_wide_rest(orth_importer *x)
+{
+    const orth_config *c = x->cfg;
+    const orth_import_pair *p = orth_import_giving(x, "precision.products");
+    if (p && c->precision_products != ORTH_precision_products_same && c->precision_compute == ORTH_precision_compute_fp32)
+        orth_log(x->ctx, ORTH_LOG_WARN, "import", "%s=%s: products are %s, and all else is fp32, as no key says bf16 or fp16", ORTH_SHOWN(p->place),
+                 ORTH_SHOWN(p->value), orth_option_choice(ORTH_OPT_precision_products, (int)c->precision_products));
+    return ORTH_OK;
 }
 
 static orth_status set_real(orth_importer *x, const char *place, const char *key, double value)
@@ -711,7 +732,7 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down, the model before its stages. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_reduction, set_amp_o2, set_products, set_offload, set_offload_ratio, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics, set_shards, set_whole,
+        set_precision, set_fp8_autocast, set_reduction, set_amp_o2, set_products, warn_of_wide_rest, set_offload, set_offload_ratio, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics, set_shards, set_whole,
         set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, orth_import_model,
         orth_import_stages};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
