@@ -365,6 +365,102 @@ TEST(a_section_of_accelerate_counts_for_its_own_kind_of_run)
     test_ctx_free(ctx);
 }
 
+#define ZERO(words) "{\"zero_optimization\": {" words "}}"
+#define FSDP_OF(words) "distributed_type: FSDP\nnum_processes: 4\nfsdp_config: {" words "}\n"
+
+/* Whatever the order of the keys. */
+TEST(keys_that_say_different_things_are_refused_and_those_of_which_one_prevails_are_not)
+{
+    static const struct {
+        orth_tool tool;
+        const char *text;    /* of Megatron-LM: the words themselves */
+        const char *message; /* NULL: it is read, and says `line` */
+        const char *line;
+    } cases[] = {
+        {ORTH_TOOL_accelerate, FSDP_OF("fsdp_reshard_after_forward: false, fsdp_sharding_strategy: FULL_SHARD"),
+         "fsdp_config.fsdp_reshard_after_forward=false and fsdp_config.fsdp_sharding_strategy=FULL_SHARD contradict each other: one is parallel.zero=2, the other 3", NULL},
+        {ORTH_TOOL_accelerate, FSDP_OF("fsdp_sharding_strategy: FULL_SHARD, fsdp_reshard_after_forward: false"),
+         "fsdp_config.fsdp_sharding_strategy=FULL_SHARD and fsdp_config.fsdp_reshard_after_forward=false contradict each other: one is parallel.zero=3, the other 2", NULL},
+        {ORTH_TOOL_accelerate, FSDP_OF("fsdp_sharding_strategy: HYBRID_SHARD_ZERO2, fsdp_reshard_after_forward: true"), "one is parallel.zero=3, the other 2", NULL},
+        {ORTH_TOOL_accelerate, FSDP_OF("fsdp_sharding_strategy: FULL_SHARD, fsdp_reshard_after_forward: true"), NULL, "is parallel.zero=3"},
+        {ORTH_TOOL_accelerate, FSDP_OF("fsdp_sharding_strategy: HYBRID_SHARD, fsdp_reshard_after_forward: FULL_SHARD"), NULL, "is parallel.zero=3"},
+        {ORTH_TOOL_accelerate, FSDP_OF("fsdp_version: 2, fsdp_reshard_after_forward: false, fsdp_sharding_strategy: FULL_SHARD"), NULL,
+         "fsdp_sharding_strategy is not used: Accelerate goes by fsdp_config.fsdp_reshard_after_forward"},
+        {ORTH_TOOL_accelerate, FSDP_OF("fsdp_sharding_strategy: FULL_SHARD, fsdp_reshard_after_forward: false, fsdp_version: 2"), NULL,
+         "fsdp_sharding_strategy is not used: Accelerate goes by fsdp_config.fsdp_reshard_after_forward"},
+        {ORTH_TOOL_accelerate, "gradient_clipping: 1.0\ndistributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2, gradient_clipping: 0.5}\n",
+         "one is train.clip_norm=1, the other 0.5", NULL},
+        {ORTH_TOOL_deepspeed, ZERO("\"stage\": 2, \"cpu_offload\": true, \"offload_optimizer\": {\"device\": \"none\"}"),
+         "zero_optimization.cpu_offload=true and zero_optimization.offload_optimizer.device=none contradict each other: one is memory.offload_optimizer=host, the other none",
+         NULL},
+        {ORTH_TOOL_deepspeed, ZERO("\"offload_optimizer\": {\"device\": \"cpu\"}, \"cpu_offload\": false, \"stage\": 2"), "contradict each other", NULL},
+        {ORTH_TOOL_deepspeed, ZERO("\"stage\": 2, \"cpu_offload\": true, \"offload_optimizer\": {\"device\": \"cpu\"}"), NULL, "memory.offload_optimizer=host"},
+        {ORTH_TOOL_deepspeed, ZERO("\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/a\"}, \"offload_param\": "
+                                   "{\"device\": \"nvme\", \"nvme_path\": \"/b\"}"),
+         "zero_optimization.offload_optimizer.nvme_path=/a and zero_optimization.offload_param.nvme_path=/b contradict each other: one is memory.offload_dir=", NULL},
+        {ORTH_TOOL_deepspeed, ZERO("\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/a\"}, \"offload_param\": "
+                                   "{\"device\": \"nvme\", \"nvme_path\": \"/a\"}"), NULL, "memory.offload_dir=/a"},
+        {ORTH_TOOL_deepspeed, ZERO("\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/a\"}, \"offload_param\": "
+                                   "{\"device\": \"cpu\", \"nvme_path\": \"/b\"}"), NULL, "offload_param.nvme_path is not used: DeepSpeed goes by"},
+        {ORTH_TOOL_deepspeed, ZERO("\"stage\": 3, \"offload_param\": {\"device\": \"cpu\", \"nvme_path\": \"/b\"}, \"offload_optimizer\": "
+                                   "{\"device\": \"nvme\", \"nvme_path\": \"/a\"}"), NULL, "offload_optimizer.nvme_path is memory.offload_dir=/a"},
+        {ORTH_TOOL_deepspeed, "{\"bf16\": {\"enabled\": false}, \"bfloat16\": {\"enabled\": true}}",
+         "bfloat16.enabled=true and bf16.enabled=false contradict each other: one is precision.compute=bf16, the other not", NULL},
+        {ORTH_TOOL_deepspeed, "{\"bfloat16\": {\"enabled\": false}, \"bf16\": {\"enabled\": true}}",
+         "bf16.enabled=true and bfloat16.enabled=false contradict each other: one is precision.compute=bf16, the other not", NULL},
+        {ORTH_TOOL_deepspeed, "{\"bfloat16\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}}", NULL, "precision.compute=bf16"},
+        {ORTH_TOOL_deepspeed, "{\"bfloat16\": {\"enabled\": \"auto\"}, \"bf16\": {\"enabled\": true}}", NULL, "precision.compute=bf16"},
+        {ORTH_TOOL_deepspeed, "{\"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": false}}", NULL, "precision.compute=fp16"},
+        {ORTH_TOOL_deepspeed, "{\"communication_data_type\": \"fp32\", \"zero_optimization\": {\"stage\": 3, \"zero_quantized_gradients\": true}}", NULL,
+         "communication_data_type is not used: DeepSpeed goes by zero_optimization.zero_quantized_gradients"},
+        {ORTH_TOOL_megatron, "--use-torch-fsdp2 --use-distributed-optimizer",
+         "use_torch_fsdp2=true and use_distributed_optimizer=true contradict each other: one is parallel.zero=3, the other 1", NULL},
+        {ORTH_TOOL_megatron, "--bf16 --fp4-format e2m1 --fp8-format hybrid", "one is precision.products=nvfp4, the other fp8_delayed", NULL},
+        {ORTH_TOOL_megatron, "--lr-warmup-iters 10 --lr-warmup-fraction 0.01 --train-iters 5000", "one is schedule.warmup_steps=10, the other 50", NULL},
+        {ORTH_TOOL_megatron, "--lr-warmup-iters 0 --lr-warmup-fraction 0.01 --train-iters 5000", NULL, "schedule.warmup_steps=50"},
+        {ORTH_TOOL_megatron, "--lr-warmup-fraction 0.01 --lr-warmup-samples 0 --train-iters 5000", NULL, "schedule.warmup_steps=50"},
+        {ORTH_TOOL_megatron, "--lr-warmup-iters 10 --lr-warmup-samples 0 --train-iters 5000", NULL, "schedule.warmup_steps=10"},
+        {ORTH_TOOL_megatron, "--data-parallel-sharding-strategy optim_grads --use-distributed-optimizer", NULL,
+         "use_distributed_optimizer is not used: Megatron-LM goes by data_parallel_sharding_strategy"},
+        {ORTH_TOOL_megatron, "--recompute-granularity full --recompute-activations", NULL, "recompute_granularity is not used: Megatron-LM goes by recompute_activations"},
+        {ORTH_TOOL_megatron, "--cpu-offloading-num-layers 0 --fine-grained-activation-offloading", NULL, "is memory.offload_activations=host"},
+        {ORTH_TOOL_megatron, "--lr 1e-3 --lr 2e-3", NULL, "lr is optimizer.lr=2e-3"}, /* the parser of arguments takes the last, too */
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        const bool words = cases[i].tool == ORTH_TOOL_megatron;
+        orth_config c;
+        said lines;
+        if (cases[i].message && words) {
+            fails(ctx, cases[i].tool, cases[i].text, cases[i].message);
+        } else if (cases[i].message) {
+            file_fails(ctx, cases[i].tool, cases[i].text, cases[i].message);
+        } else {
+            import_beside(ctx, &c, cases[i].tool, cases[i].text, "", &lines);
+            if (!strstr(lines.text, cases[i].line) || strstr(lines.text, "contradict"))
+                fail_msg("%s: wanted '%s' in\n%s", cases[i].text, cases[i].line, lines.text);
+            orth_config_release(ctx, &c);
+        }
+    }
+    test_ctx_free(ctx);
+}
+
+/* Of a script all branches are read; and what the command line says is not asked of the file. */
+TEST(keys_of_a_script_that_contradict_each_other_are_said_and_those_beside_the_command_line_are_not)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    said lines;
+    import_beside(ctx, &c, ORTH_TOOL_megatron, "--use-torch-fsdp2 --use-distributed-optimizer", "", &lines);
+    assert_non_null(strstr(lines.text, "contradict each other: one is parallel.zero=3, the other 1; all branches of a script are read here, and the last counts"));
+    assert_int_equal(c.parallel_zero, ORTH_parallel_zero_1);
+    orth_config_release(ctx, &c);
+    import_beside(ctx, &c, ORTH_TOOL_accelerate, FSDP_OF("fsdp_reshard_after_forward: false, fsdp_sharding_strategy: FULL_SHARD"), "parallel.zero=2", &lines);
+    assert_int_equal(c.parallel_zero, ORTH_parallel_zero_2);
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
 TEST(a_number_of_recomputed_layers_counts_with_full_recomputation)
 {
     static const struct {
@@ -580,8 +676,43 @@ TEST(delayed_scaling_is_read_with_its_history)
         assert_int_equal(c.precision_amax_compute_algo, cases[i].algo);
         orth_config_release(ctx, &c);
     }
+    orth_config c;
+    said lines;
+    import_beside(ctx, &c, ORTH_TOOL_accelerate, "distributed_type: FSDP\nnum_processes: 2\nmixed_precision: fp8\n", "", &lines);
+    assert_true(c.precision_compute == ORTH_precision_compute_bf16 && c.precision_products == ORTH_precision_products_fp8_delayed);
+    assert_true(c.precision_grad_reduce == ORTH_precision_grad_reduce_bf16 && c.precision_amax_compute_algo == ORTH_precision_amax_compute_algo_most_recent);
+    assert_null(strstr(lines.text, "all else is fp32"));
+    orth_config_release(ctx, &c);
     file_fails(ctx, ORTH_TOOL_nemo, "model: {fp8: true, fp8_e4m3: true}\n", "E4M3 for gradients, too, under delayed scaling");
     file_fails(ctx, ORTH_TOOL_accelerate, "mixed_precision: fp8\nfp8_config: {backend: MSAMP}\n", "there is the recipe of TE");
+    test_ctx_free(ctx);
+}
+
+/* Their programs take fp8 without a 16-bit type: that is done, and said. */
+TEST(fp8_products_beside_nothing_in_16_bits_are_said)
+{
+    static const struct {
+        orth_tool tool;
+        const char *text, *keys;
+        const char *line; /* NULL: none */
+    } cases[] = {
+        {ORTH_TOOL_megatron, "--fp8-format hybrid\n", "", "fp8_format=hybrid: products are fp8_delayed, and all else is fp32"},
+        {ORTH_TOOL_megatron, "--fp8-format e4m3 --fp8-recipe mxfp8\n", "", "fp8_format=e4m3: products are mxfp8, and all else is fp32"},
+        {ORTH_TOOL_megatron, "--fp8-format hybrid --bf16\n", "", NULL},
+        {ORTH_TOOL_megatron, "--fp8-format hybrid\n", "precision.compute=bf16", NULL},
+        {ORTH_TOOL_megatron, "--fp8-recipe delayed\n", "", NULL},
+        {ORTH_TOOL_nemo, "trainer: {precision: 32}\nmodel: {fp8: true}\n", "", "model.fp8=true: products are fp8_delayed, and all else is fp32"},
+        {ORTH_TOOL_nemo, "trainer: {precision: bf16-mixed}\nmodel: {fp8: true}\n", "", NULL},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, cases[i].tool, cases[i].text, cases[i].keys, &lines);
+        if (cases[i].line ? !strstr(lines.text, cases[i].line) : strstr(lines.text, "all else is fp32") != NULL)
+            fail_msg("%s%s: said is\n%s", cases[i].text, cases[i].keys, lines.text);
+        orth_config_release(ctx, &c);
+    }
     test_ctx_free(ctx);
 }
 
@@ -674,51 +805,18 @@ int main(void)
         cmocka_unit_test(copies_of_checkpoints_on_the_host_count_where_there_are_checkpoints),
         cmocka_unit_test(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_count),
         cmocka_unit_test(a_section_of_accelerate_counts_for_its_own_kind_of_run),
+        cmocka_unit_test(keys_that_say_different_things_are_refused_and_those_of_which_one_prevails_are_not),
+        cmocka_unit_test(keys_of_a_script_that_contradict_each_other_are_said_and_those_beside_the_command_line_are_not),
         cmocka_unit_test(a_number_of_recomputed_layers_counts_with_full_recomputation),
         cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),
-    orth_config c;
-    said lines;
-    import_beside(ctx, &c, ORTH_TOOL_accelerate, "distributed_type: FSDP\nnum_processes: 2\nmixed_precision: fp8\n", "", &lines);
-    assert_true(c.precision_compute == ORTH_precision_compute_bf16 && c.precision_products == ORTH_precision_products_fp8_delayed);
-    assert_true(c.precision_grad_reduce == ORTH_precision_grad_reduce_bf16 && c.precision_amax_compute_algo == ORTH_precision_amax_compute_algo_most_recent);
-    assert_null(strstr(lines.text, "all else is fp32"));
-    orth_config_release(ctx, &c);
         cmocka_unit_test(what_a_configuration_leaves_out_of_the_reduction_is_what_the_other_program_does),
         cmocka_unit_test(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3),
         cmocka_unit_test(hybrid_sharding_of_fsdp_has_a_replica_on_each_machine),
         cmocka_unit_test(what_fsdp_wraps_is_gathered_together),
+        cmocka_unit_test(fp8_products_beside_nothing_in_16_bits_are_said),
         cmocka_unit_test(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same),
-/* Their programs take fp8 without a 16-bit type: that is done, and said. */
-TEST(fp8_products_beside_nothing_in_16_bits_are_said)
-{
-    static const struct {
-        orth_tool tool;
-        const char *text, *keys;
-        const char *line; /* NULL: none */
-    } cases[] = {
-        {ORTH_TOOL_megatron, "--fp8-format hybrid\n", "", "fp8_format=hybrid: products are fp8_delayed, and all else is fp32"},
-        {ORTH_TOOL_megatron, "--fp8-format e4m3 --fp8-recipe mxfp8\n", "", "fp8_format=e4m3: products are mxfp8, and all else is fp32"},
-        {ORTH_TOOL_megatron, "--fp8-format hybrid --bf16\n", "", NULL},
-        {ORTH_TOOL_megatron, "--fp8-format hybrid\n", "precision.compute=bf16", NULL},
-        {ORTH_TOOL_megatron, "--fp8-recipe delayed\n", "", NULL},
-        {ORTH_TOOL_nemo, "trainer: {precision: 32}\nmodel: {fp8: true}\n", "", "model.fp8=true: products are fp8_delayed, and all else is fp32"},
-        {ORTH_TOOL_nemo, "trainer: {precision: bf16-mixed}\nmodel: {fp8: true}\n", "", NULL},
-    };
-    orth_ctx *ctx = test_ctx(1);
-    for (int i = 0; i < ORTH_COUNT(cases); i++) {
-        orth_config c;
-        said lines;
-        import_beside(ctx, &c, cases[i].tool, cases[i].text, cases[i].keys, &lines);
-        if (cases[i].line ? !strstr(lines.text, cases[i].line) : strstr(lines.text, "all else is fp32") != NULL)
-            fail_msg("%s%s: said is\n%s", cases[i].text, cases[i].keys, lines.text);
-        orth_config_release(ctx, &c);
-    }
-    test_ctx_free(ctx);
-}
-
         cmocka_unit_test(a_schedule_of_another_program_has_its_ends),
         cmocka_unit_test(the_rate_of_a_schedule_of_deepspeed_is_the_one_it_trains_with),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
-        cmocka_unit_test(fp8_products_beside_nothing_in_16_bits_are_said),

@@ -64,6 +64,14 @@ static const struct {
 #include "config/imports.def"
 };
 
+static const struct {
+    orth_tool tool;
+    const char *path, *other, *where;
+} precedences[] = {
+#define PREVAILS(tool, path, other, where) {ORTH_TOOL_##tool, path, other, where},
+#include "config/imports.def"
+};
+
 const char *orth_tool_id(orth_tool tool)
 {
     return tools[tool].id;
@@ -231,6 +239,67 @@ bool orth_import_stays(const orth_config *c, const char *key)
     return id >= 0 && c->place[id] && strcmp(c->place[id], "command line") == 0;
 }
 
+/* Whose place it is, which is that pair's own string; NULL: of several keys together, or of a rule. */
+static const orth_import_pair *pair_of_place(const orth_importer *x, const char *place)
+{
+    for (const orth_import_pair *p = x->first; p; p = p->next)
+        if (p->place == place)
+            return p;
+    return NULL;
+}
+
+/* Whether their program goes by `p` where both are given. Of two that prevail over each other, each by its own `where`, neither does. */
+static bool prevails(const orth_importer *x, const orth_import_pair *p, const orth_import_pair *other)
+{
+    bool first = false, second = false;
+    for (int i = 0; i < ORTH_COUNT(precedences); i++) {
+        const char *path = precedences[i].path, *over = precedences[i].other, *where = precedences[i].where;
+        if (precedences[i].tool != x->tool || (*where && !orth_import_has(x, where)))
+            continue;
+        first = first || (strcmp(path, p->path) == 0 && strcmp(over, other->path) == 0);
+        second = second || (strcmp(path, other->path) == 0 && strcmp(over, p->path) == 0);
+    }
+    return first && !second;
+}
+
+static orth_status say_prevails(orth_importer *x, const orth_import_pair *p, const orth_import_pair *other)
+{
+    const char *why = orth_arena_printf(x->ctx, &x->arena, "%s goes by %s", tools[x->tool].name, p->path);
+    if (!why)
+        return ORTH_ERR_NOMEM;
+    orth_import_unused(x, other->place, why);
+    return ORTH_OK;
+}
+
+orth_status orth_import_contradict(orth_importer *x, const orth_import_pair *a, const orth_import_pair *b, const char *key, const char *of_a, const char *of_b)
+{
+    const char *text = orth_arena_printf(x->ctx, &x->arena, "%s=%s and %s=%s contradict each other: one is %s=%s, the other %s", a->place, ORTH_SHOWN(a->value),
+                                         b->path, ORTH_SHOWN(b->value), key, ORTH_SHOWN(of_a), ORTH_SHOWN(of_b));
+    if (!text)
+        return ORTH_ERR_NOMEM;
+    if (!orth_import_is_script(x))
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s", text);
+    orth_log(x->ctx, ORTH_LOG_WARN, "import", "%s; all branches of a script are read here, and the last counts", text);
+    return ORTH_OK;
+}
+
+/* Sets a key that `before` has set already. */
+static orth_status set_again(orth_importer *x, const orth_import_pair *before, const orth_import_pair *now, const char *key, const char *value)
+{
+    const orth_option_id id = (orth_option_id)orth_option_find(key);
+    char *old = orth_option_text(x->ctx, x->cfg, id), *new = NULL;
+    orth_status s = old ? orth_config_set(x->ctx, x->cfg, now->place, key, value) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK && !(new = orth_option_text(x->ctx, x->cfg, id)))
+        s = ORTH_ERR_NOMEM;
+    if (s == ORTH_OK && prevails(x, now, before))
+        s = say_prevails(x, now, before);
+    else if (s == ORTH_OK && strcmp(old, new) != 0)
+        s = orth_import_contradict(x, before, now, key, old, new);
+    orth_mem_free(x->ctx, old);
+    orth_mem_free(x->ctx, new);
+    return s;
+}
+
 orth_status orth_import_set(orth_importer *x, const char *place, const char *key, const char *value)
 {
     if (!place)
@@ -239,7 +308,14 @@ orth_status orth_import_set(orth_importer *x, const char *place, const char *key
         orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is not used: the command line gives %s", ORTH_SHOWN(place), key);
         return ORTH_OK;
     }
-    ORTH_TRY(orth_config_set(x->ctx, x->cfg, place, key, value));
+    const int id = orth_option_find(key);
+    const orth_import_pair *now = pair_of_place(x, place), *before = id >= 0 ? x->givers[id] : NULL;
+    const bool again = now && before && !now->is_default && !before->is_default && strcmp(now->path, before->path) != 0;
+    if (again && prevails(x, before, now))
+        return say_prevails(x, before, now);
+    ORTH_TRY(again ? set_again(x, before, now, key, value) : orth_config_set(x->ctx, x->cfg, place, key, value));
+    if (now)
+        x->givers[id] = now;
     orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is %s=%s", ORTH_SHOWN(place), key, ORTH_SHOWN(value));
     return ORTH_OK;
 }
@@ -304,12 +380,23 @@ static orth_status apply(orth_importer *x, const orth_import_pair *p)
 
 /* ---- keys that a configuration leaves to their defaults ---- */
 
+static const orth_import_pair *find_path(const orth_importer *x, const char *path, size_t len)
+{
+    const orth_import_pair *found = NULL;
+    for (const orth_import_pair *p = x->first; p; p = p->next)
+        if (strlen(p->path) == len && strncmp(p->path, path, len) == 0)
+            found = p;
+    return found;
+}
+
+const orth_import_pair *orth_import_at(const orth_importer *x, const char *path)
+{
+    return find_path(x, path, strlen(path));
+}
+
 bool orth_import_is_given(const orth_importer *x, const char *path)
 {
-    for (const orth_import_pair *p = x->first; p; p = p->next)
-        if (strcmp(p->path, path) == 0)
-            return true;
-    return false;
+    return orth_import_at(x, path) != NULL;
 }
 
 bool orth_import_has(const orth_importer *x, const char *pair)
@@ -325,16 +412,6 @@ bool orth_import_is_in(const orth_import_pair *p, const char *section)
 {
     const size_t n = strlen(section);
     return strncmp(p->path, section, n) == 0 && p->path[n] == '.';
-}
-
-/* The pair of a key, or NULL. */
-static const orth_import_pair *find_path(const orth_importer *x, const char *path, size_t len)
-{
-    const orth_import_pair *found = NULL;
-    for (const orth_import_pair *p = x->first; p; p = p->next)
-        if (strlen(p->path) == len && strncmp(p->path, path, len) == 0)
-            found = p;
-    return found;
 }
 
 /* Takes the pairs of a section out, with one line for all of them. */
@@ -378,8 +455,8 @@ static orth_status drop_sections(orth_importer *x)
 static orth_status check_exclusions(orth_importer *x)
 {
     for (int i = 0; i < ORTH_COUNT(exclusions); i++) {
-        const char *path = exclusions[i].path, *other = exclusions[i].other;
-        const orth_import_pair *p = exclusions[i].tool == x->tool ? find_path(x, path, strlen(path)) : NULL;
+        const char *other = exclusions[i].other;
+        const orth_import_pair *p = exclusions[i].tool == x->tool ? orth_import_at(x, exclusions[i].path) : NULL;
         if (!p || !orth_import_is_given(x, other))
             continue;
         if (!orth_import_is_script(x))
@@ -410,8 +487,10 @@ static orth_status add_defaults(orth_importer *x)
         return ORTH_ERR_NOMEM;
     for (int i = 0; i < ORTH_COUNT(absent); i++) {
         const orth_import_row *row = absent[i].tool == x->tool ? orth_import_row_of(x->tool, absent[i].path, absent[i].value) : NULL;
-        if (row && default_counts(x, row, absent[i].where))
-            ORTH_TRY(orth_import_add(x, where, absent[i].path, absent[i].value));
+        if (!row || !default_counts(x, row, absent[i].where))
+            continue;
+        ORTH_TRY(orth_import_add(x, where, absent[i].path, absent[i].value));
+        x->last->is_default = true;
     }
     return ORTH_OK;
 }

@@ -56,6 +56,7 @@ typedef struct orth_import_pair {
     const char *path, *value;
     const char *place;            /* for messages: "run.sh:3: lr" */
     const orth_import_row *row;   /* NULL: there is none */
+    bool is_default;              /* nobody wrote it: ABSENT */
     struct orth_import_pair *next;
 } orth_import_pair;
 
@@ -67,6 +68,7 @@ typedef struct {
     int64_t num_devices;          /* of the cluster; 0: not known */
     orth_arena arena;             /* of the pairs */
     orth_import_pair *first, *last;
+    const orth_import_pair *givers[ORTH_NUM_OPTIONS]; /* which pair set a key here; NULL: none */
 } orth_importer;
 
 /* Adds a pair; `where` is the file and, if known, the line. A value that says "none" (null, {}, empty) is left out, unless
@@ -86,15 +88,19 @@ const orth_import_pair *orth_import_giving(const orth_importer *x, const char *k
 bool orth_import_gives(const orth_importer *x, const char *key);
 /* A part as a whole number of at least 1; `fallback` where it is not given. ORTH_ERR_ARG for another word. */
 orth_status orth_import_count(orth_importer *x, orth_import_part part, int64_t fallback, int64_t *out);
-/* Whether the configuration has this key. */
+/* The last pair of a key of theirs, or NULL; and whether there is one. */
+const orth_import_pair *orth_import_at(const orth_importer *x, const char *path);
 bool orth_import_is_given(const orth_importer *x, const char *path);
 /* "run.sh: what"; NULL without memory, which orth_import_set passes on. */
 const char *orth_import_place(orth_importer *x, const char *what);
 /* Whether the command line gives this key. */
 bool orth_import_stays(const orth_config *c, const char *key);
-/* Sets a key here and says so; one of the command line stays as it is, and then that is logged. */
+/* Sets a key here and says so; one of the command line stays as it is, and then that is logged. ORTH_ERR_ARG where `place` is that of a pair, and another
+ * pair has set the key to something else; in a script, whose branches are all read, that is a warning, and the last counts. */
 orth_status orth_import_set(orth_importer *x, const char *place, const char *key, const char *value);
 orth_status orth_import_set_int(orth_importer *x, const char *place, const char *key, int64_t value);
+/* Two pairs say different things of a key here: what each makes of it. ORTH_ERR_ARG, but of a script ORTH_OK and a warning. */
+orth_status orth_import_contradict(orth_importer *x, const orth_import_pair *a, const orth_import_pair *b, const char *key, const char *of_a, const char *of_b);
 /* Says that a key of theirs is not used. */
 void orth_import_unused(orth_importer *x, const char *place, const char *why);
 

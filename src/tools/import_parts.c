@@ -54,6 +54,16 @@ static orth_status say_off(orth_importer *x, const char *section)
     return ORTH_OK;
 }
 
+/* Two names of one switch. */
+static orth_status check_older_name(orth_importer *x, const orth_import_pair *bf16, const orth_import_pair *older)
+{
+    static const char *const words[] = {"true", "false"};
+    const bool on = orth_import_is_true(bf16);
+    if (!bf16 || !older || !orth_import_is_word(older, words, ORTH_COUNT(words)) || on == orth_import_is_true(older) || orth_import_stays(x->cfg, "precision.compute"))
+        return ORTH_OK;
+    return orth_import_contradict(x, on ? bf16 : older, on ? older : bf16, "precision.compute", "bf16", "not");
+}
+
 /* Accelerate's fp8 runs under autocast in bf16 (mixed_precision of its accelerator.py). */
 static orth_status set_fp8_autocast(orth_importer *x)
 {
@@ -68,14 +78,16 @@ static orth_status set_precision(orth_importer *x)
 {
     static const char *const sections[] = {"bf16", "fp16", "bfloat16"};
     const orth_import_pair *bf16 = orth_import_find(x, ORTH_PART_bf16), *fp16 = orth_import_find(x, ORTH_PART_fp16);
+    const orth_import_pair *older = x->tool == ORTH_TOOL_deepspeed ? orth_import_at(x, "bfloat16.enabled") : NULL; /* an older name of bf16.enabled */
     ORTH_TRY(check_switch(x, ORTH_PART_bf16));
     ORTH_TRY(check_switch(x, ORTH_PART_fp16));
     for (int i = 0; x->tool == ORTH_TOOL_deepspeed && i < ORTH_COUNT(sections); i++)
         ORTH_TRY(say_off(x, sections[i]));
     if (orth_import_is_true(bf16) && orth_import_is_true(fp16))
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and %s are both true", bf16->place, fp16->path);
-    if (orth_import_is_true(fp16) && orth_import_has(x, "bfloat16.enabled=true")) /* DeepSpeed's older name */
+    if (orth_import_is_true(fp16) && orth_import_is_true(older))
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and bfloat16.enabled are both true", fp16->place);
+    ORTH_TRY(check_older_name(x, bf16, older));
     if (orth_import_is_true(bf16))
         return orth_import_set(x, bf16->place, "precision.compute", "bf16");
     if (orth_import_is_true(fp16))
@@ -87,8 +99,6 @@ static orth_status set_precision(orth_importer *x)
  * says otherwise: the type of the products. Accelerate has no such key. */
 static orth_status set_reduction(orth_importer *x)
 {
-    if (x->tool == ORTH_TOOL_deepspeed && orth_import_has(x, "zero_optimization.zero_quantized_gradients=true")) /* whatever communication_data_type says */
-        return orth_import_set(x, orth_import_place(x, "zero_optimization.zero_quantized_gradients"), "precision.grad_reduce", "int8");
     const bool deepspeed = x->tool == ORTH_TOOL_deepspeed && !orth_import_is_given(x, "communication_data_type");
     const bool fsdp = x->tool == ORTH_TOOL_accelerate && orth_import_has(x, "distributed_type=FSDP");
     if (!(deepspeed || fsdp) || ORTH_CONFIG_IS_SET(x->cfg, precision, grad_reduce))
@@ -335,7 +345,6 @@ static orth_status set_accumulation(orth_importer *x)
 
 const char *const orth_import_sharding[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
 
-/* Says more than use_distributed_optimizer, wherever that stands. */
 static orth_status set_sharding(orth_importer *x)
 {
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_sharding);
