@@ -461,6 +461,59 @@ TEST(keys_of_a_script_that_contradict_each_other_are_said_and_those_beside_the_c
     test_ctx_free(ctx);
 }
 
+/* Accelerate makes such a configuration of its section (DeepSpeedPlugin of its utils/dataclasses.py). */
+TEST(a_section_of_deepspeed_in_a_file_of_accelerate_means_what_the_file_of_deepspeed_means)
+{
+    static const struct {
+        const char *section, *file, *keys;
+    } cases[] = {
+        {"mixed_precision: bf16\ndeepspeed_config: {zero_stage: 3, gradient_accumulation_steps: 4, gradient_clipping: 0.5, offload_optimizer_device: cpu, "
+         "offload_param_device: none, zero3_init_flag: true, zero3_save_16bit_model: true, deepspeed_multinode_launcher: standard}\n",
+         "{\"bf16\": {\"enabled\": true}, \"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\", \"gradient_accumulation_steps\": 4, "
+         "\"gradient_clipping\": 0.5, \"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}, \"offload_param\": {\"device\": \"none\"}}}",
+         "train.micro_batch=2"},
+        {"mixed_precision: bf16\ndeepspeed_config: {zero_stage: 2, gradient_accumulation_steps: 4, gradient_clipping: auto}\n",
+         "{\"bf16\": {\"enabled\": true}, \"gradient_accumulation_steps\": 4, \"gradient_clipping\": \"auto\", \"zero_optimization\": {\"stage\": 2}}", "train.micro_batch=3"},
+        {"mixed_precision: fp16\ndeepspeed_config: {zero_stage: 1, gradient_accumulation_steps: 2}\n",
+         "{\"fp16\": {\"enabled\": true}, \"gradient_accumulation_steps\": 2, \"zero_optimization\": {\"stage\": 1}}", "train.global_batch=64 train.micro_batch=4"},
+        {"mixed_precision: 'no'\ndeepspeed_config: {zero_stage: 3, gradient_accumulation_steps: auto}\n",
+         "{\"gradient_accumulation_steps\": \"auto\", \"zero_optimization\": {\"stage\": 3}}", ""},
+        {"mixed_precision: bf16\ndeepspeed_config: {zero_stage: 3, gradient_accumulation_steps: 1, offload_optimizer_device: nvme, offload_optimizer_nvme_path: /a, "
+         "offload_param_device: cpu, offload_param_nvme_path: none}\n",
+         "{\"bf16\": {\"enabled\": true}, \"gradient_accumulation_steps\": 1, \"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", "
+         "\"nvme_path\": \"/a\"}, \"offload_param\": {\"device\": \"cpu\"}}}", "train.micro_batch=1"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config section, file;
+        said lines;
+        char text[1024], keys[128];
+        snprintf(text, sizeof text, "distributed_type: DEEPSPEED\nnum_processes: 8\n%s", cases[i].section);
+        snprintf(keys, sizeof keys, "parallel.dp=8 %s", cases[i].keys);
+        import_beside(ctx, &file, ORTH_TOOL_deepspeed, cases[i].file, keys, &lines);
+        import_beside(ctx, &section, ORTH_TOOL_accelerate, text, cases[i].keys, &lines);
+        for (int id = 0; id < ORTH_NUM_OPTIONS; id++) {
+            char *a = orth_option_text(ctx, &section, (orth_option_id)id), *b = orth_option_text(ctx, &file, (orth_option_id)id);
+            const bool alone = id == ORTH_OPT_precision_compute; /* a file of DeepSpeed without a type says none, and that of Accelerate fp32 */
+            if (strcmp(a, b) != 0 || (!section.place[id] != !file.place[id] && !alone))
+                fail_msg("%s: %s=%s, of DeepSpeed's own file %s", text, orth_option_get((orth_option_id)id)->path, a, b);
+            orth_mem_free(ctx, a);
+            orth_mem_free(ctx, b);
+        }
+        if (i < 2)
+            assert_int_equal(section.train_global_batch, 8 * 4 * section.train_micro_batch);
+        orth_config_release(ctx, &section);
+        orth_config_release(ctx, &file);
+    }
+    orth_config c; /* what is in a file of its own is not guessed */
+    said lines;
+    import_beside(ctx, &c, ORTH_TOOL_accelerate, "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config: {deepspeed_config_file: ds.json}\n", "", &lines);
+    assert_true(!ORTH_CONFIG_IS_SET(&c, precision, grad_reduce) && !ORTH_CONFIG_IS_SET(&c, comm, overlap));
+    assert_non_null(strstr(lines.text, "deepspeed_config_file is not used: give that file itself, plan --deepspeed"));
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
 TEST(a_number_of_recomputed_layers_counts_with_full_recomputation)
 {
     static const struct {
@@ -807,6 +860,7 @@ int main(void)
         cmocka_unit_test(a_section_of_accelerate_counts_for_its_own_kind_of_run),
         cmocka_unit_test(keys_that_say_different_things_are_refused_and_those_of_which_one_prevails_are_not),
         cmocka_unit_test(keys_of_a_script_that_contradict_each_other_are_said_and_those_beside_the_command_line_are_not),
+        cmocka_unit_test(a_section_of_deepspeed_in_a_file_of_accelerate_means_what_the_file_of_deepspeed_means),
         cmocka_unit_test(a_number_of_recomputed_layers_counts_with_full_recomputation),
         cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),
         cmocka_unit_test(what_a_configuration_leaves_out_of_the_reduction_is_what_the_other_program_does),

@@ -80,6 +80,8 @@ static bool is_passed_over(const orth_exporter *x, const char *path)
         return c->precision_compute != ORTH_precision_compute_fp16;
     if (strcmp(path, "distribute_saved_activations") == 0) /* Megatron-LM refuses it with any other recomputation */
         return c->memory_recompute != ORTH_memory_recompute_full;
+    if (strncmp(path, "deepspeed_config.", 17) == 0) /* what is written is FSDP */
+        return true;
     if (strncmp(path, "fp8_config.", 11) == 0)
         return !orth_export_is_fp8_autocast(c);
     return strncmp(path, "fsdp_config.", 12) == 0 && c->parallel_zero < ORTH_parallel_zero_2;

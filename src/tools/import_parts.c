@@ -95,11 +95,18 @@ static orth_status set_precision(orth_importer *x)
     return ORTH_OK;
 }
 
+/* Whether DeepSpeed runs what is read, by a configuration of its own or by the section that Accelerate makes one of. */
+static bool is_of_deepspeed(const orth_importer *x)
+{
+    const bool section = orth_import_has(x, "distributed_type=DEEPSPEED") && !orth_import_is_given(x, "deepspeed_config.deepspeed_config_file");
+    return x->tool == ORTH_TOOL_deepspeed || (x->tool == ORTH_TOOL_accelerate && section);
+}
+
 /* What DeepSpeed (communication_data_type of its engine) and Accelerate's FSDP (set_mixed_precision of its plugin) reduce gradients in unless a key
  * says otherwise: the type of the products. Accelerate has no such key. */
 static orth_status set_reduction(orth_importer *x)
 {
-    const bool deepspeed = x->tool == ORTH_TOOL_deepspeed && !orth_import_is_given(x, "communication_data_type");
+    const bool deepspeed = is_of_deepspeed(x) && !orth_import_is_given(x, "communication_data_type");
     const bool fsdp = x->tool == ORTH_TOOL_accelerate && orth_import_has(x, "distributed_type=FSDP");
     if (!(deepspeed || fsdp) || ORTH_CONFIG_IS_SET(x->cfg, precision, grad_reduce))
         return ORTH_OK;
@@ -114,6 +121,14 @@ static orth_status set_reduction(orth_importer *x)
     else if (x->cfg->precision_compute == ORTH_precision_compute_fp16)
         orth_import_unused(x, what, "gradients are reduced in fp16 there, in fp32 here");
     return ORTH_OK;
+}
+
+/* DeepSpeed's default follows from the stage (overlap_comm_valid of its zero/config.py); rows have it where its key may be given. */
+static orth_status set_overlap(orth_importer *x)
+{
+    if (x->tool != ORTH_TOOL_accelerate || !is_of_deepspeed(x) || ORTH_CONFIG_IS_SET(x->cfg, comm, overlap))
+        return ORTH_OK;
+    return orth_import_set(x, orth_import_place(x, "the default of overlap_comm"), "comm.overlap", x->cfg->parallel_zero == ORTH_parallel_zero_3 ? "true" : "false");
 }
 
 /* NeMo's weights are in fp32 unless its switch says that the optimizer has a copy in fp32; FSDP has no such switch, its shards are the copy. */
@@ -741,7 +756,7 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down, the model before its stages. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_fp8_autocast, set_reduction, set_amp_o2, set_products, warn_of_wide_rest, set_offload, set_offload_ratio, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics, set_shards, set_whole,
+        set_precision, set_fp8_autocast, set_reduction, set_overlap, set_amp_o2, set_products, warn_of_wide_rest, set_offload, set_offload_ratio, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics, set_shards, set_whole,
         set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, orth_import_model,
         orth_import_stages};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
