@@ -327,6 +327,13 @@ TEST(a_case_that_is_absurd_or_contradicts_itself_is_refused_with_file_case_key_a
                   "layout.grad_accum=3: micro_batch * dp * grad_accum is 48, and must be global_batch_seqs=16"},
                  {"\"micro_batch\": 2", "\"grad_accum\": 3", "layout.global_batch_seqs=16: must be a multiple of grad_accum * dp = 24"},
                  {"\"arch\": \"gpt\"", "\"arch\": \"x\"", "model.arch=\"x\": must be one of gpt, llama, moe"},
+                 {"\"cp\": 1", "\"micro_bath\": 8", ": case 'a': layout.micro_bath: there is no such key; was 'micro_batch' meant?"},
+                 {"\"cp\": 1", "\"zzzzzzzz\": null", "layout.zzzzzzzz: there is no such key"},
+                 {"\"per_node\": 8", "\"per_nod\": 8", "hardware.per_nod: there is no such key; was 'per_node' meant?"},
+                 {"\"glu\": false", "\"glue\": true", "model.glue: there is no such key; was 'glu' meant?"},
+                 {"\"cp\": 1", "\"ep\": 8", "layout.ep=8: must be 1 where model.arch is not moe: there are no experts"},
+                 {"\"cp\": 1", "\"etp\": 2", "layout.etp=2: must be 1 where model.arch is not moe"},
+                 {"\"glu\": false", "\"moe\": {\"experts\": 8}", "model.moe: must be null where model.arch is not moe"},
                  {"\"layers\": 12", "\"layers\": 12.5", "model.layers=12.5: must be a whole number"},
                  {"\"glu\": false", "\"glu\": \"no\"", "model.glu=\"no\": must be true or false"},
                  {"\"glu\": false", "\"tied_embeddings\": 1", "model.tied_embeddings=1: must be true or false"},
@@ -350,6 +357,74 @@ TEST(a_case_that_is_absurd_or_contradicts_itself_is_refused_with_file_case_key_a
         char text[2048], *out;
         with_another(wrong[i].good, wrong[i].bad, text);
         CHECK_FAILS(ctx, ORTH_ERR_ARG, wrong[i].says, published_predict(ctx, text, false, &out));
+    }
+    test_ctx_free(ctx);
+}
+
+/* What a case says to people only. */
+TEST(notes_of_a_case_change_nothing)
+{
+    static const struct {
+        const char *good, *more;
+    } notes[] = {{"\"cp\": 1", "\"cp\": 1, \"ep\": 1, \"etp\": 1, \"notes\": \"two pods\""},
+                 {"\"per_node\": 8", "\"per_node\": 8, \"intranode\": \"NVLink\", \"net_note\": null"},
+                 {"\"glu\": false", "\"glu\": false, \"name\": \"GPT-2\", \"bias\": true, \"moe\": null, \"mla\": null, \"extra\": {}, \"params_B\": 0.124"}};
+    orth_ctx *ctx = test_ctx(1);
+    char text[2048], *want, *got;
+    CHECK_OK(ctx, published_predict(ctx, "[" CASE(MODEL("gpt", "12"), "") "]", true, &want));
+    for (int i = 0; i < ORTH_COUNT(notes); i++) {
+        with_another(notes[i].good, notes[i].more, text);
+        CHECK_OK(ctx, published_predict(ctx, text, true, &got));
+        assert_string_equal(got, want);
+        orth_mem_free(ctx, got);
+    }
+    with_another("\"glu\": false", "\"glu\": false, \"mla\": {\"rank\": 512}", text);
+    CHECK_OK(ctx, published_predict(ctx, text, false, &got));
+    assert_non_null(strstr(got, "multi-latent attention: not supported by this version"));
+    orth_mem_free(ctx, got);
+    orth_mem_free(ctx, want);
+    test_ctx_free(ctx);
+}
+
+/* A figure of the device or of a link is needed where something of the run takes its time; nothing is taken in its place. */
+TEST(a_case_without_a_figure_that_its_ranks_need_is_not_predicted)
+{
+    static const char all[] = "\"mem_GiB\": 80, \"peak_dense_bf16_TFLOPs\": 312, \"hbm_GBps\": 2039, \"per_node\": 8, \"intranode_GBps_per_gpu_unidir\": 300, "
+                              "\"internode_GBps_per_gpu_unidir\": 25";
+#define PEAK "\"peak_dense_bf16_TFLOPs\": 312"
+#define DEVICE PEAK ", \"mem_GiB\": 80, \"hbm_GBps\": 2039"
+    static const struct {
+        const char *figures, *ranks;
+        const char *says; /* NULL: it is predicted as with all figures */
+    } cases[] = {
+        {PEAK ", \"hbm_GBps\": 2039", "\"dp\": 1", "hardware.mem_GiB is missing, which 1 rank needs: whether it fits"},
+        {PEAK ", \"mem_GiB\": 80", "\"dp\": 1", "hardware.hbm_GBps is missing, which 1 rank needs: operations between products"},
+        {PEAK ", \"mem_GiB\": null, \"hbm_GBps\": 2039", "\"dp\": 1", "hardware.mem_GiB is missing"},
+        {DEVICE, "\"dp\": 1", NULL},
+        {DEVICE ", \"per_node\": 8", "\"dp\": 1", NULL},
+        {DEVICE, "\"dp\": 8", "hardware.per_node is missing, which 8 ranks need"},
+        {DEVICE ", \"per_node\": 8", "\"dp\": 8", "hardware.intranode_GBps_per_gpu_unidir is missing, which 8 ranks need: it connects those of a node"},
+        {DEVICE ", \"per_node\": 8, \"intranode_GBps_per_gpu_unidir\": 300", "\"dp\": 8", NULL},
+        {DEVICE ", \"per_node\": 8, \"intranode_GBps_per_gpu_unidir\": 300, \"internode_GBps_per_gpu_unidir\": null", "\"dp\": 8", NULL},
+        {DEVICE ", \"per_node\": 8, \"intranode_GBps_per_gpu_unidir\": 300", "\"dp\": 16",
+         "hardware.internode_GBps_per_gpu_unidir is missing, which 16 ranks need: they are on several nodes"},
+        {DEVICE ", \"per_node\": 8, \"internode_GBps_per_gpu_unidir\": 25", "\"dp\": 16", "hardware.intranode_GBps_per_gpu_unidir is missing, which 8 ranks need"},
+        {DEVICE ", \"per_node\": 1, \"internode_GBps_per_gpu_unidir\": 25", "\"dp\": 8", NULL},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    char base[2048], whole[2048], text[2048], *want, *got;
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        replace("[" CASE(MODEL("gpt", "12"), ", \"derived\": {\"tokens_per_s_per_gpu\": 1000}") "]", "\"dp\": 8", cases[i].ranks, base);
+        replace(base, "\"global_batch_seqs\": 16", "\"global_batch_seqs\": 32", whole);
+        replace(whole, all, cases[i].figures, text);
+        replace(whole, "\"per_node\": 8", strstr(cases[i].figures, "\"per_node\": 1,") ? "\"per_node\": 1" : "\"per_node\": 8", base);
+        CHECK_OK(ctx, published_predict(ctx, base, true, &want));
+        CHECK_OK(ctx, published_predict(ctx, text, true, &got));
+        const bool scored = strstr(got, "\"cases\": 1") != NULL;
+        if (cases[i].says ? !strstr(got, cases[i].says) || scored : strcmp(got, want) != 0)
+            fail_msg("case %d, %s, %s:\n%s\nwith all figures\n%s", i, cases[i].figures, cases[i].ranks, got, want);
+        orth_mem_free(ctx, got);
+        orth_mem_free(ctx, want);
     }
     test_ctx_free(ctx);
 }
@@ -572,6 +647,8 @@ int main(void)
         cmocka_unit_test(seventy_billion_on_64_devices_runs_at_several_hundred_tokens_a_second_and_below_the_peak),
         cmocka_unit_test(a_prediction_reads_nothing_that_was_measured),
         cmocka_unit_test(the_errors_beside_estimates_are_those_of_the_newest_report),
+        cmocka_unit_test(notes_of_a_case_change_nothing),
+        cmocka_unit_test(a_case_without_a_figure_that_its_ranks_need_is_not_predicted),
         cmocka_unit_test(words_of_precision_that_are_not_priced_are_said_and_none_is_priced_as_bf16),
         cmocka_unit_test(a_measured_speed_above_the_peak_is_impossible_in_whatever_figure_it_is_given),
         cmocka_unit_test(a_case_that_is_absurd_or_contradicts_itself_is_refused_with_file_case_key_and_rule),

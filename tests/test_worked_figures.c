@@ -98,7 +98,7 @@ static double bytes_of_a_layer(orth_ctx *ctx, bool sequence_parallel, const char
         char text[1024], *out;
         snprintf(text, sizeof text, "[{\"id\": \"a\", \"family\": \"korthikanti\", \"time_tier\": \"core\", \"source\": {\"name\": \"Megatron-LM\"}, \"model\": {\"arch\": \"gpt\", "
                  "\"layers\": %d, \"hidden\": 6144, \"heads\": 64, \"vocab\": 51200, \"seq\": 2048, \"tied_embeddings\": true}, \"hardware\": {\"gpu\": \"A100\", \"mem_GiB\": 8000, "
-                 "\"peak_dense_bf16_TFLOPs\": 312}, \"layout\": {\"tp\": 8, \"dp\": 1, \"micro_batch\": 4, \"global_batch_seqs\": 4, \"recompute\": \"%s\", \"sequence_parallel\": %s}, "
+                 "\"peak_dense_bf16_TFLOPs\": 312, \"hbm_GBps\": 2039, \"per_node\": 8, \"intranode_GBps_per_gpu_unidir\": 300}, \"layout\": {\"tp\": 8, \"dp\": 1, \"micro_batch\": 4, \"global_batch_seqs\": 4, \"recompute\": \"%s\", \"sequence_parallel\": %s}, "
                  "\"precision\": \"fp16\"}]", k ? 48 : 24, recompute, sequence_parallel ? "true" : "false");
         CHECK_OK(ctx, published_predict(ctx, text, true, &out));
         peak[k] = strtod(strstr(out, "\"activations_GiB\": ") + strlen("\"activations_GiB\": "), NULL) * 0x1p30;

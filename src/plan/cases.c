@@ -147,16 +147,19 @@ static double units_of(const char *gpu)
     return 0;
 }
 
+#define UNUSED 1               /* of a link that no rank of the case has */
+
+/* Figures that are needed and missing are found by find_missing. */
 static void read_hardware(const json_t *h, orth_hardware *out)
 {
-    *out = (orth_hardware){.device_memory_GiB = case_number(h, "mem_GiB", 80), .device_memory_GBps = case_number(h, "hbm_GBps", 2000),
-                           .device_memory_share = 0.85, .device_bf16_tflops = case_number(h, "peak_dense_bf16_TFLOPs", 100),
+    *out = (orth_hardware){.device_memory_GiB = case_number(h, "mem_GiB", 0), .device_memory_GBps = case_number(h, "hbm_GBps", 0),
+                           .device_memory_share = 0.85, .device_bf16_tflops = case_number(h, "peak_dense_bf16_TFLOPs", 0),
                            .device_fp8_tflops = case_number(h, "peak_dense_fp8_TFLOPs", 0), .device_reserved_GiB = 1.5,
-                           .node_devices = case_number(h, "per_node", 8), .node_GBps = case_number(h, "intranode_GBps_per_gpu_unidir", 20),
+                           .node_devices = case_number(h, "per_node", UNUSED), .node_GBps = case_number(h, "intranode_GBps_per_gpu_unidir", UNUSED),
                            .node_share = 0.8, .node_latency_us = 3, .network_share = 0.9, .network_latency_us = 10, .network_taper = 1,
                            .has_network = true};
     out->network_nics = out->node_devices;
-    out->network_GBps = case_number(h, "internode_GBps_per_gpu_unidir", 12.5);
+    out->network_GBps = case_number(h, "internode_GBps_per_gpu_unidir", UNUSED);
     out->device_units = units_of(case_word(h, "gpu"));
     snprintf(out->device_name, sizeof out->device_name, "%s", case_word(h, "gpu"));
 }
@@ -166,6 +169,29 @@ static void read_hardware(const json_t *h, orth_hardware *out)
 static void say(orth_case *x, const char *why)
 {
     snprintf(x->impossible, sizeof x->impossible, "%.255s", why);
+}
+
+/* What the prediction needs of the hardware and the case does not say: whatever were taken instead would decide the prediction. */
+static bool find_missing(orth_case *x, const json_t *h)
+{
+    const double ranks = x->devices, of_a_node = case_number(h, "per_node", ranks), together = fmin(ranks, of_a_node);
+    const struct {
+        const char *key;
+        bool is_needed;
+        double ranks; /* that need it */
+        const char *why;
+    } figures[] = {{"mem_GiB", true, ranks, "whether it fits follows from the memory of a device"},
+                   {"hbm_GBps", true, ranks, "operations between products take the time of a device's memory"},
+                   {"per_node", ranks > 1, ranks, "which links connect them follows from the devices of a node"},
+                   {"intranode_GBps_per_gpu_unidir", together > 1, together, "it connects those of a node"},
+                   {"internode_GBps_per_gpu_unidir", ranks > of_a_node, ranks, "they are on several nodes"}};
+    for (int i = 0; i < ORTH_COUNT(figures); i++)
+        if (figures[i].is_needed && !json_is_number(json_object_get(h, figures[i].key))) {
+            snprintf(x->impossible, sizeof x->impossible, "hardware.%s is missing, which %.0f rank%s need%s: %s", figures[i].key, figures[i].ranks,
+                     figures[i].ranks == 1 ? "" : "s", figures[i].ranks == 1 ? "s" : "", figures[i].why);
+            return true;
+        }
+    return false;
 }
 
 static orth_status estimate(orth_ctx *ctx, orth_case *x, const orth_software *software, orth_estimate *e)
@@ -266,6 +292,10 @@ static orth_status predict(orth_ctx *ctx, orth_case *x, const orth_software *sof
         say(x, "a mixture of experts: not supported by this version");
         return ORTH_OK;
     }
+    if (json_object_get(m, "mla") && !json_is_null(json_object_get(m, "mla")) && !json_is_false(json_object_get(m, "mla"))) {
+        say(x, "multi-latent attention: not supported by this version");
+        return ORTH_OK;
+    }
     if (!is_priced(case_word(x->c, "precision"))) {
         snprintf(x->impossible, sizeof x->impossible, "precision=\"%.60s\": not supported: bf16, fp16 and fp8 are, and no other types beside them but fp32",
                  ORTH_SHOWN(case_word(x->c, "precision")));
@@ -294,13 +324,15 @@ static orth_status predict(orth_ctx *ctx, orth_case *x, const orth_software *sof
         say(x, "fp8 on a device without");
         return ORTH_OK;
     }
+    x->devices = (double)x->job.dp * x->job.tp * x->job.pp * x->job.cp;
+    if (find_missing(x, h))
+        return ORTH_OK;
     if (choose_recompute(ctx, x, software, l) != ORTH_OK) {
         say(x, ctx->error.message);
         const orth_status s = ctx->error.code;
         orth_ctx_clear_error(ctx);
         return s == ORTH_ERR_NOMEM ? s : ORTH_OK;
     }
-    x->devices = (double)x->job.dp * x->job.tp * x->job.pp * x->job.cp;
     x->fits = fits(x, &x->e);
     x->speed = x->tokens / x->e.step_s / x->devices;
     const double square = 6.0 * x->tokens * (double)(c->layers * c->heads * c->head_dim * x->job.seq_len);

@@ -28,6 +28,7 @@ typedef enum {
     FIELD_PHRASE,   /* text with one of `words` in it */
     FIELD_VERSION,  /* true, false or one of `words` */
     FIELD_OBJECT,
+    FIELD_NOTE,     /* describes the run to people: whatever it is, nothing reads it */
 } field_kind;
 
 typedef struct {
@@ -36,7 +37,8 @@ typedef struct {
     const char *words[8];
 } field;
 
-/* All that is read. Each may be null, which says that the source does not say, unless a rule below wants it. */
+/* All that is read, and of model, hardware and layout what else there may be. Each may be null, which says that the source does not say, unless a
+ * rule below wants it. */
 static const field fields[] = {
     {"", "id", FIELD_TEXT},
     {"", "family", FIELD_TEXT},
@@ -59,6 +61,12 @@ static const field fields[] = {
     {"model", "vocab", FIELD_COUNT},
     {"model", "tied_embeddings", FIELD_FLAG},
     {"model", "seq", FIELD_COUNT},
+    {"model", "moe", FIELD_OBJECT},
+    {"model", "mla", FIELD_NOTE}, /* not predicted, unless it is null */
+    {"model", "name", FIELD_NOTE},
+    {"model", "bias", FIELD_NOTE},
+    {"model", "extra", FIELD_NOTE},
+    {"model", "params_B", FIELD_NOTE},
     {"hardware", "gpu", FIELD_TEXT},
     {"hardware", "mem_GiB", FIELD_NUMBER},
     {"hardware", "peak_dense_bf16_TFLOPs", FIELD_NUMBER},
@@ -68,11 +76,16 @@ static const field fields[] = {
     {"hardware", "intranode_GBps_per_gpu_unidir", FIELD_NUMBER},
     {"hardware", "internode_GBps_per_gpu_unidir", FIELD_NUMBER},
     {"hardware", "count", FIELD_COUNT},
+    {"hardware", "intranode", FIELD_NOTE},
+    {"hardware", "net_note", FIELD_NOTE},
     {"layout", "tp", FIELD_COUNT},
     {"layout", "pp", FIELD_COUNT},
     {"layout", "vpp", FIELD_COUNT},
     {"layout", "dp", FIELD_COUNT},
     {"layout", "cp", FIELD_COUNT},
+    {"layout", "ep", FIELD_COUNT},
+    {"layout", "etp", FIELD_COUNT},
+    {"layout", "notes", FIELD_NOTE},
     {"layout", "zero_stage", FIELD_COUNT},
     {"layout", "sequence_parallel", FIELD_FLAG},
     {"layout", "micro_batch", FIELD_COUNT},
@@ -117,6 +130,7 @@ static bool is_of_kind(const field *f, const json_t *v)
     case FIELD_PHRASE: return has_word(f, json_string_value(v));
     case FIELD_VERSION: return json_is_boolean(v) || has_word(f, json_string_value(v));
     case FIELD_OBJECT: return json_is_object(v);
+    case FIELD_NOTE: return true;
     }
     return false;
 }
@@ -126,7 +140,7 @@ static void describe_rule(const field *f, char *out, size_t size)
 {
     static const char *const rules[] = {[FIELD_COUNT] = "a whole number", [FIELD_NUMBER] = "a number", [FIELD_FLAG] = "true or false", [FIELD_TEXT] = "text",
                                         [FIELD_WORD] = "one of ", [FIELD_PHRASE] = "text with one of ", [FIELD_VERSION] = "true, false or one of ",
-                                        [FIELD_OBJECT] = "an object"};
+                                        [FIELD_OBJECT] = "an object", [FIELD_NOTE] = "anything"};
     size_t at = (size_t)snprintf(out, size, "%s", rules[f->kind]);
     for (int i = 0; i < ORTH_COUNT(f->words) && f->words[i] && at < size; i++)
         at += (size_t)snprintf(out + at, size - at, "%s%s", i > 0 ? ", " : "", f->words[i]);
@@ -156,6 +170,44 @@ static orth_status check_kinds(orth_ctx *ctx, const char *path, const json_t *c)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': %s%s%s=%s: must be %s", path, case_word(c, "id"), f->object, *f->object ? "." : "", f->key, value,
                          rule);
     }
+    return ORTH_OK;
+}
+
+/* A key that nothing reads would be predicted as if it were not there. */
+static orth_status check_known(orth_ctx *ctx, const char *path, const json_t *c, const char *object)
+{
+    const char *names[ORTH_COUNT(fields)], *key, *near;
+    json_t *v;
+    int n = 0;
+    for (int i = 0; i < ORTH_COUNT(fields); i++)
+        if (strcmp(fields[i].object, object) == 0)
+            names[n++] = fields[i].key;
+    json_object_foreach(json_object_get(c, object), key, v) {
+        bool known = false;
+        for (int i = 0; i < n; i++)
+            known = known || strcmp(names[i], key) == 0;
+        if (known)
+            continue;
+        near = orth_nearest(key, names, n);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': %s.%s: there is no such key%s%s%s", path, case_word(c, "id"), object, ORTH_SHOWN(key),
+                         near ? "; was '" : "", near ? near : "", near ? "' meant?" : "");
+    }
+    return ORTH_OK;
+}
+
+/* Experts of a model that has none. */
+static orth_status check_experts(orth_ctx *ctx, const char *path, const json_t *c)
+{
+    static const char *const keys[] = {"ep", "etp"};
+    const json_t *m = json_object_get(c, "model"), *l = json_object_get(c, "layout");
+    if (strcmp(case_word(m, "arch"), "moe") == 0)
+        return ORTH_OK;
+    for (int i = 0; i < ORTH_COUNT(keys); i++)
+        if (case_number(l, keys[i], 1) > 1)
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.%s=%.9g: must be 1 where model.arch is not moe: there are no experts", path, case_word(c, "id"),
+                             keys[i], case_number(l, keys[i], 1));
+    if (json_is_object(json_object_get(m, "moe")))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': model.moe: must be null where model.arch is not moe", path, case_word(c, "id"));
     return ORTH_OK;
 }
 
@@ -247,7 +299,10 @@ orth_status case_check(orth_ctx *ctx, const char *path, const json_t *c)
     for (int i = 0; i < ORTH_COUNT(objects); i++)
         if (!json_is_object(json_object_get(c, objects[i])))
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': %s is missing: model, hardware and layout must be objects", path, case_word(c, "id"), objects[i]);
+    for (int i = 0; i < ORTH_COUNT(objects); i++)
+        ORTH_TRY(check_known(ctx, path, c, objects[i]));
     ORTH_TRY(check_kinds(ctx, path, c));
+    ORTH_TRY(check_experts(ctx, path, c));
     for (int i = 0; i < ORTH_COUNT(objects); i++)
         ORTH_TRY(check_numbers(ctx, path, c, objects[i]));
     ORTH_TRY(check_figures(ctx, path, c));
