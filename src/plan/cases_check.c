@@ -204,8 +204,8 @@ static orth_status check_experts(orth_ctx *ctx, const char *path, const json_t *
         return ORTH_OK;
     for (int i = 0; i < ORTH_COUNT(keys); i++)
         if (case_number(l, keys[i], 1) > 1)
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.%s=%.9g: must be 1 where model.arch is not moe: there are no experts", path, case_word(c, "id"),
-                             keys[i], case_number(l, keys[i], 1));
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.%s=%.9g: must be 1 where model.arch is not moe: there are no experts", path,
+                             case_word(c, "id"), keys[i], case_number(l, keys[i], 1));
     if (json_is_object(json_object_get(m, "moe")))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': model.moe: must be null where model.arch is not moe", path, case_word(c, "id"));
     return ORTH_OK;

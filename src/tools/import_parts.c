@@ -58,8 +58,8 @@ static orth_status say_off(orth_importer *x, const char *section)
 static orth_status check_older_name(orth_importer *x, const orth_import_pair *bf16, const orth_import_pair *older)
 {
     static const char *const words[] = {"true", "false"};
-    const bool on = orth_import_is_true(bf16);
-    if (!bf16 || !older || !orth_import_is_word(older, words, ORTH_COUNT(words)) || on == orth_import_is_true(older) || orth_import_stays(x->cfg, "precision.compute"))
+    const bool on = orth_import_is_true(bf16), both = bf16 && older && orth_import_is_word(older, words, ORTH_COUNT(words));
+    if (!both || on == orth_import_is_true(older) || orth_import_stays(x->cfg, "precision.compute"))
         return ORTH_OK;
     return orth_import_contradict(x, on ? bf16 : older, on ? older : bf16, "precision.compute", "bf16", "not");
 }
@@ -128,7 +128,8 @@ static orth_status set_overlap(orth_importer *x)
 {
     if (x->tool != ORTH_TOOL_accelerate || !is_of_deepspeed(x) || ORTH_CONFIG_IS_SET(x->cfg, comm, overlap))
         return ORTH_OK;
-    return orth_import_set(x, orth_import_place(x, "the default of overlap_comm"), "comm.overlap", x->cfg->parallel_zero == ORTH_parallel_zero_3 ? "true" : "false");
+    const char *value = x->cfg->parallel_zero == ORTH_parallel_zero_3 ? "true" : "false";
+    return orth_import_set(x, orth_import_place(x, "the default of overlap_comm"), "comm.overlap", value);
 }
 
 /* NeMo's weights are in fp32 unless its switch says that the optimizer has a copy in fp32; FSDP has no such switch, its shards are the copy. */
@@ -756,9 +757,10 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down, the model before its stages. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_fp8_autocast, set_reduction, set_overlap, set_amp_o2, set_products, warn_of_wide_rest, set_offload, set_offload_ratio, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics, set_shards, set_whole,
-        set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, orth_import_model,
-        orth_import_stages};
+        set_precision, set_fp8_autocast, set_reduction, set_overlap, set_amp_o2, set_products, warn_of_wide_rest, set_offload, set_offload_ratio,
+        set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics,
+        set_shards, set_whole, set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints,
+        set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, orth_import_model, orth_import_stages};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
     return ORTH_OK;
