@@ -176,17 +176,17 @@ static orth_status check_kinds(orth_ctx *ctx, const char *path, const json_t *c)
 /* A key that nothing reads would be predicted as if it were not there. */
 static orth_status check_known(orth_ctx *ctx, const char *path, const json_t *c, const char *object)
 {
-    const char *names[ORTH_COUNT(fields)], *key, *near;
+    const char *names[ORTH_COUNT(fields)] = {NULL}, *key, *near;
     json_t *v;
     int n = 0;
     for (int i = 0; i < ORTH_COUNT(fields); i++)
         if (strcmp(fields[i].object, object) == 0)
             names[n++] = fields[i].key;
     json_object_foreach(json_object_get(c, object), key, v) {
-        bool known = false;
-        for (int i = 0; i < n; i++)
-            known = known || strcmp(names[i], key) == 0;
-        if (known)
+        int i = 0;
+        while (i < n && strcmp(names[i], key) != 0)
+            i++;
+        if (i < n)
             continue;
         near = orth_nearest(key, names, n);
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': %s.%s: there is no such key%s%s%s", path, case_word(c, "id"), object, ORTH_SHOWN(key),
