@@ -383,6 +383,25 @@ bool orth_path_is_empty_dir(const char *path)
     return n == 2;
 }
 
+/* *made: by this call and nobody else. What is there already may be no folder. */
+static orth_status make_dir(orth_ctx *ctx, const char *path, bool *made)
+{
+    *made = mkdir(path, 0755) == 0;
+    return *made ? sync_parent(ctx, path) : errno == EEXIST ? ORTH_OK : orth_file_fail(ctx, path, "create folder");
+}
+
+static orth_status require_dir(orth_ctx *ctx, const char *path)
+{
+    return orth_path_is_dir(path) ? ORTH_OK : ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: is not a folder", path);
+}
+
+orth_status orth_path_make_dir(orth_ctx *ctx, const char *path)
+{
+    bool made;
+    ORTH_TRY(make_dir(ctx, path, &made));
+    return require_dir(ctx, path);
+}
+
 /* *made: whether `path` itself was made, by this call and nobody else. */
 static orth_status make_dirs(orth_ctx *ctx, const char *path, bool *made)
 {
@@ -394,20 +413,18 @@ static orth_status make_dirs(orth_ctx *ctx, const char *path, bool *made)
     for (char *p = copy + 1; s == ORTH_OK; p++) {
         if (*p != '/' && *p != '\0')
             continue;
-        char saved = *p;
+        const char saved = *p;
+        bool made_this;
         *p = '\0';
-        if (mkdir(copy, 0755) == 0) {
+        s = make_dir(ctx, copy, &made_this);
+        if (made_this)
             *made = strspn(path + (p - copy), "/") == strlen(path + (p - copy));
-            s = sync_parent(ctx, copy);
-        } else if (errno != EEXIST) {
-            s = orth_file_fail(ctx, copy, "create folder");
-        }
         *p = saved;
         if (saved == '\0')
             break;
     }
-    if (s == ORTH_OK && !orth_path_is_dir(path))
-        s = ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: is not a folder", path);
+    if (s == ORTH_OK)
+        s = require_dir(ctx, path);
     orth_mem_free(ctx, copy);
     return s;
 }

@@ -75,6 +75,8 @@ bool orth_path_is_same(const char *a, const char *b);
 bool orth_path_is_device(const char *path); /* or a pipe, or a socket: what was written does not stay there */
 /* mkdir -p; each folder that was made has its name on the disk. */
 orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path);
+/* mkdir, likewise: the folder above it is there. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
+orth_status orth_path_make_dir(orth_ctx *ctx, const char *path);
 /* Keeps a folder to this process until *out_fd is closed, at the latest by the end of the process, however it
  * ends. ORTH_ERR_ARG with `what` if another process has it. A file system without locks grants it, with a warning. */
 orth_status orth_path_lock(orth_ctx *ctx, const char *dir, const char *what, int *out_fd);

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "ckpt/folder_lock.h"
-
 #define TMP_PREFIX ".tmp-"
 #define OLD_PREFIX ".old-"
 #define DEL_PREFIX ".del-"
@@ -229,19 +227,33 @@ static orth_status publish(orth_ctx *ctx, const char *tmp, const char *path, con
 }
 
 /* Everything is read back before it gets its name: what follows relies on it, and removes older checkpoints. */
-static orth_status save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view, const char *tmp,
+static orth_status save(orth_ctx *ctx, const orth_folder_claim *run, const char *dir, const orth_checkpoint_view *view, const char *tmp,
                         const char *path, const char *old)
 {
-    ORTH_TRY(orth_path_make_dirs(ctx, dir));
+    ORTH_TRY(orth_folder_require(ctx, run));
+    ORTH_TRY(run ? orth_path_make_dir(ctx, dir) : orth_path_make_dirs(ctx, dir));
     ORTH_TRY(orth_checkpoint_tidy(ctx, dir));
     ORTH_TRY(orth_path_remove(ctx, tmp));
-    ORTH_TRY(orth_path_make_dirs(ctx, tmp));
+    ORTH_TRY(orth_path_make_dir(ctx, tmp));
     ORTH_TRY(orth_checkpoint_write(ctx, tmp, view));
     ORTH_TRY(orth_checkpoint_verify(ctx, tmp));
+    ORTH_TRY(orth_folder_require(ctx, run));
     return publish(ctx, tmp, path, old);
 }
 
-orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view, char **out_path)
+/* After a failure: whether the run still has its folder. If not, that is the error, and the paths are those of somebody else. */
+static bool still_has(orth_ctx *ctx, const orth_folder_claim *run)
+{
+    const orth_error error = ctx->error;
+    orth_ctx_clear_error(ctx);
+    if (orth_folder_require(ctx, run) != ORTH_OK)
+        return false;
+    ctx->error = error;
+    return true;
+}
+
+/* run: NULL for a folder that belongs to none. */
+static orth_status save_in(orth_ctx *ctx, const orth_folder_claim *run, const char *dir, const orth_checkpoint_view *view, char **out_path)
 {
     const int64_t step = view->state.step;
     if (step < 0)
@@ -249,10 +261,12 @@ orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_chec
     char *tmp = step_path(ctx, dir, TMP_PREFIX, step);
     char *path = tmp ? step_path(ctx, dir, "", step) : NULL;
     char *old = path ? step_path(ctx, dir, OLD_PREFIX, step) : NULL;
-    orth_status s = old ? save(ctx, dir, view, tmp, path, old) : ORTH_ERR_NOMEM;
+    orth_status s = old ? save(ctx, run, dir, view, tmp, path, old) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK) {
         if (orth_path_exists(old))
             warn(ctx, discard(ctx, dir, old, step));
+    } else if (!still_has(ctx, run)) {
+        s = ctx->error.code;
     } else if (tmp) {
         orth_path_remove(ctx, tmp); /* the first error stays the one that is told */
     }
@@ -263,6 +277,16 @@ orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_chec
     else
         orth_mem_free(ctx, path);
     return s;
+}
+
+orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view, char **out_path)
+{
+    return save_in(ctx, NULL, dir, view, out_path);
+}
+
+orth_status orth_checkpoint_save_in_run(orth_ctx *ctx, const orth_folder_claim *run, const char *dir, const orth_checkpoint_view *view)
+{
+    return save_in(ctx, run, dir, view, NULL);
 }
 
 /* ---- reading ---- */

@@ -16,11 +16,15 @@
 #define ORTH_CKPT_FOLDER_H
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/folder_lock.h"
 
 /* Saves as DIR/step-<view->state.step>, replacing one of that step, and removes what killed runs left. *out_path (heap; NULL is
  * fine) is the new folder. If anything fails, the checkpoints there were are still there. Errors as orth_checkpoint_write;
  * ORTH_ERR_DATA if what was written reads back otherwise. */
 orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view, char **out_path);
+/* The same into a folder of a run, the one that holds DIR. Where that is not `run` any more, when it begins or before the new name is given,
+ * this is ORTH_ERR_IO, and what is there now is left alone. The folder of the run is not made. */
+orth_status orth_checkpoint_save_in_run(orth_ctx *ctx, const orth_folder_claim *run, const char *dir, const orth_checkpoint_view *view);
 
 /* Of the steps up to `newest`, which was saved last, removes all but the `keep` highest and `spare` (-1: none). What lies above is what a run
  * passed over that went back to an older step: it neither counts nor goes. A failure is a warning. */

@@ -14,12 +14,30 @@ orth_folder_id orth_folder_identify(const char *path)
     struct stat st;
     if (stat(path, &st) != 0)
         return (orth_folder_id){.unknown = !orth_path_errno_is_absence()};
-    return (orth_folder_id){true, st.st_dev, st.st_ino};
+    return (orth_folder_id){true, false, st.st_dev, st.st_ino};
 }
 
 bool orth_folder_same(orth_folder_id a, orth_folder_id b)
 {
     return a.there && b.there && a.device == b.device && a.number == b.number;
+}
+
+static orth_folder_id identify_open(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 ? (orth_folder_id){true, false, st.st_dev, st.st_ino} : (orth_folder_id){.unknown = true};
+}
+
+orth_status orth_folder_require(orth_ctx *ctx, const orth_folder_claim *claim)
+{
+    if (!claim || claim->lock < 0)
+        return ORTH_OK;
+    const orth_folder_id named = orth_folder_identify(claim->path);
+    if (named.unknown)
+        return orth_file_fail(ctx, claim->path, "look at");
+    if (orth_folder_same(named, identify_open(claim->lock)))
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: the run folder was removed or replaced while the run went on", claim->path);
 }
 
 int orth_folder_lock(const char *path, orth_lock_how how, bool *refused)
@@ -47,14 +65,13 @@ void orth_folder_unlock(int lock)
 
 bool orth_folder_hold(const char *path, int *lock, orth_folder_id *id)
 {
-    struct stat st;
     bool refused;
     *lock = orth_folder_lock(path, ORTH_LOCK_SHARED, &refused);
     *id = orth_folder_identify(path);
     if (*lock < 0 || id->unknown)
         return !refused;
     /* The name may have gone between the open and the lock. */
-    if (fstat(*lock, &st) == 0 && orth_folder_same(*id, (orth_folder_id){true, st.st_dev, st.st_ino}))
+    if (orth_folder_same(*id, identify_open(*lock)))
         return true;
     orth_folder_unlock(*lock);
     *lock = -1;

@@ -1,8 +1,12 @@
-/* folder_lock.h -- a checkpoint that is being read is not removed.
+/* folder_lock.h -- a checkpoint that is being read is not removed, and a run writes in its own folder only.
  *
  * Who reads a checkpoint holds a shared lock (flock) on its folder, by a descriptor that is open for reading, so nothing is
  * written. Who removes one takes the lock alone until it has another name, and does not wait for it. Where there are no such
  * locks (NFS grants none alone on such a descriptor), a reader that loses its folder looks again.
+ *
+ * A trainer holds its run folder by a descriptor, too (orth_path_lock). What it writes and removes it calls by name, though, and
+ * somebody may remove or rename the folder, and begin another run under that name, which the lock does not keep out: it belongs to
+ * the folder, not to the name. So whoever writes there asks first (orth_folder_require).
  */
 #ifndef ORTH_CKPT_FOLDER_LOCK_H
 #define ORTH_CKPT_FOLDER_LOCK_H
@@ -21,6 +25,15 @@ typedef struct {
 
 orth_folder_id orth_folder_identify(const char *path);
 bool orth_folder_same(orth_folder_id a, orth_folder_id b);
+
+/* The folder of a run, by its name and by the descriptor of its lock. */
+typedef struct {
+    const char *path;
+    int lock;              /* -1: this process has none, and nothing is asked */
+} orth_folder_claim;
+
+/* ORTH_ERR_IO unless the name is still that of the folder. NULL is fine. */
+orth_status orth_folder_require(orth_ctx *ctx, const orth_folder_claim *claim);
 
 typedef enum { ORTH_LOCK_SHARED, ORTH_LOCK_ALONE } orth_lock_how;
 

@@ -163,7 +163,7 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
     const orth_saver_source source = {rank_fetch, s};
     if (s->rank == 0 && !r->options.watch)
         ORTH_TRY(orth_saver_create(ctx, &s->saver, r->cfg, &r->model, s->all ? NULL : s->trainer.executor, &source,
-                                   r->checkpoints));
+                                   &r->folder, r->checkpoints));
     ORTH_TRY(fill_weights(ctx, s));
     ORTH_TRY(rank_barrier(ctx, s));
     if (s->rank == 0 || r->world)
@@ -385,6 +385,7 @@ static orth_status write_complete(orth_ctx *ctx, const rank_state *s)
     const orth_run *r = s->run;
     orth_text text = {0};
     orth_json_out j = {ctx, &text};
+    ORTH_TRY(orth_folder_require(ctx, &r->folder));
     orth_json_open(&j, NULL, '{');
     orth_json_print(&j, "step", "%" PRId64, s->steps_done);
     orth_json_close(&j, '}');
@@ -404,8 +405,9 @@ static orth_status write_timeline(orth_ctx *ctx, orth_run *r, int64_t *const *cl
 {
     orth_bubble bubble;
     char text[256], *path = orth_path_join(ctx, r->dir, "timeline.json");
-    orth_status status = path ? orth_run_plan_timeline(ctx, &r->plan, clocks, path, &bubble)
-                              : ORTH_ERR_NOMEM;
+    orth_status status = path ? orth_folder_require(ctx, &r->folder) : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK)
+        status = orth_run_plan_timeline(ctx, &r->plan, clocks, path, &bubble);
     if (status == ORTH_OK) {
         snprintf(text, sizeof text, "step %" PRId64 " is in %.80s: forwards and backwards %.6f s, ranks idle %.2f %% of it; "
                  "%.40s with the same times for each would idle %.2f %%", r->options.timeline, path, bubble.seconds,
@@ -508,7 +510,7 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
         ORTH_TRY(evaluate(ctx, s, 0));
     ORTH_TRY(rank_report_saved(ctx, s, true));
     if (s->saver && s->sound && !s->signal)
-        orth_saver_settle(ctx, s->saver);
+        ORTH_TRY(orth_saver_settle(ctx, s->saver));
     if (s->steps_done > start)
         ORTH_TRY(rank_write_memory(ctx, s));
     if (s->clock && s->steps_done >= r->options.timeline)

@@ -108,6 +108,7 @@ static orth_status write_all(orth_ctx *ctx, const orth_run *r, const used *all)
 {
     orth_text text = {0};
     orth_json_out j = {ctx, &text};
+    ORTH_TRY(orth_folder_require(ctx, &r->folder));
     orth_json_open(&j, NULL, '{');
     orth_json_print(&j, "page_bytes", "%zu", orth_pages_size());
     orth_json_open(&j, "ranks", '[');

@@ -200,10 +200,10 @@ static orth_status take_complete(orth_ctx *ctx, orth_run *r)
 static orth_status lock_folder(orth_ctx *ctx, orth_run *r)
 {
     const bool writes = (!r->world || orth_world_rank(r->world) == 0) && !r->options.watch;
-    if (!writes || r->lock >= 0 || !orth_path_exists(r->dir))
+    if (!writes || r->folder.lock >= 0 || !orth_path_exists(r->dir))
         return ORTH_OK;
     ORTH_TRY(orth_path_lock(ctx, r->dir, "another process is training in this run folder: wait for its end, or give "
-                            "another checkpoint.dir", &r->lock));
+                            "another checkpoint.dir", &r->folder.lock));
     return orth_checkpoint_tidy(ctx, r->checkpoints);
 }
 
@@ -443,7 +443,7 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
 orth_status orth_run_open(orth_ctx *ctx, orth_run *r, const orth_run_options *options, orth_world *world)
 {
     *r = (orth_run){.options = *options, .cfg = options->cfg, .world = world, .dir = options->cfg->checkpoint_dir,
-                    .lock = -1, .start_lock = -1, .complete_step = -1};
+                    .folder = {options->cfg->checkpoint_dir, -1}, .start_lock = -1, .complete_step = -1};
     r->last_step = options->watch ? options->watch->steps : r->cfg->train_steps;
     orth_status status = open_all(ctx, r);
     if (status != ORTH_OK && r->made_dir)
@@ -468,8 +468,7 @@ void orth_run_close(orth_ctx *ctx, orth_run *r)
     orth_mem_free(ctx, r->start_from);
     orth_mem_free(ctx, r->holds);
     orth_folder_unlock(r->start_lock);
-    if (r->lock >= 0)
-        close(r->lock);
+    orth_folder_unlock(r->folder.lock);
     *r = (orth_run){.cfg = NULL};
 }
 

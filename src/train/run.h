@@ -48,7 +48,7 @@ typedef struct {
     orth_config resolved;          /* cfg points here where train.epochs became train.steps; shares the strings of the one given */
     orth_world *world;              /* of this process's rank, over MPI; NULL: ranks are threads, or there is one */
     const char *dir;                /* run folder */
-    int lock;                       /* on dir; -1: none */
+    orth_folder_claim folder;       /* dir, locked by the process of rank 0 */
     bool made_dir;                  /* this process did */
     char *checkpoints;              /* dir/checkpoints */
     char *start_from;               /* folder of the weights; NULL: at random */

@@ -14,7 +14,6 @@
 #include "base/files.h"
 #include "base/pages.h"
 #include "base/progress.h"
-#include "ckpt/folder.h"
 #include "train/gather.h"
 #include "train/setup.h"
 #include "train/weights.h"
@@ -28,6 +27,7 @@ struct orth_saver {
     const orth_executor *alone;
     orth_saver_source source;
     orth_ctx *caller;                    /* of rank 0, while it waits for the write */
+    const orth_folder_claim *run;
     const char *dir;
     bool background;
     orth_checkpoint_array *arrays;       /* [num_params] */
@@ -138,13 +138,13 @@ orth_status orth_saver_bytes(orth_ctx *ctx, const orth_config *cfg, const orth_m
 }
 
 orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config *cfg, const orth_model_config *model,
-                              const orth_executor *alone, const orth_saver_source *source, const char *dir)
+                              const orth_executor *alone, const orth_saver_source *source, const orth_folder_claim *run, const char *dir)
 {
     int64_t copy, chunk;
     orth_saver *s = ORTH_NEW(ctx, orth_saver);
     if (!s)
         return ORTH_ERR_NOMEM;
-    *s = (orth_saver){.cfg = cfg, .model = model, .alone = alone, .dir = dir, .background = in_background(cfg),
+    *s = (orth_saver){.cfg = cfg, .model = model, .alone = alone, .run = run, .dir = dir, .background = in_background(cfg),
                       .num_params = orth_model_num_params(model), .delayed = orth_setup_delayed(cfg, model), .newest = -1, .proven = -1};
     if (!alone)
         s->source = *source;
@@ -244,16 +244,26 @@ static orth_status fetch(orth_ctx *ctx, void *user, int64_t index, orth_checkpoi
     return copy_array(s->caller, s, binds[kind], index, s->copy);
 }
 
+/* Removes what `keep` does not spare. Between a look at the folder and the removal little time passes. */
+static orth_status retain(orth_ctx *ctx, const orth_saver *s, int64_t spare)
+{
+    ORTH_TRY(orth_folder_require(ctx, s->run));
+    orth_checkpoint_retain(ctx, s->dir, s->cfg->checkpoint_keep, s->view.state.step, spare);
+    return ORTH_OK;
+}
+
+static orth_status save_and_retain(orth_ctx *ctx, const orth_saver *s)
+{
+    if (s->spare >= 0) /* what was spared for it goes first: the disk holds keep + 1 at most */
+        ORTH_TRY(retain(ctx, s, s->spare));
+    ORTH_TRY(orth_checkpoint_save_in_run(ctx, s->run, s->dir, &s->view));
+    return retain(ctx, s, s->spare);
+}
+
 static void *write_main(void *arg)
 {
     orth_saver *s = arg;
-    s->status = orth_path_make_dirs(&s->ctx, s->dir);
-    if (s->status == ORTH_OK && s->spare >= 0) /* what was spared for it goes first: the disk holds keep + 1 at most */
-        orth_checkpoint_retain(&s->ctx, s->dir, s->cfg->checkpoint_keep, s->view.state.step, s->spare);
-    if (s->status == ORTH_OK)
-        s->status = orth_checkpoint_save(&s->ctx, s->dir, &s->view, NULL);
-    if (s->status == ORTH_OK)
-        orth_checkpoint_retain(&s->ctx, s->dir, s->cfg->checkpoint_keep, s->view.state.step, s->spare);
+    s->status = save_and_retain(&s->ctx, s);
     s->end = orth_clock_s();
     pthread_mutex_lock(&s->mutex);
     s->done = true;
@@ -356,13 +366,13 @@ void orth_saver_proves(orth_saver *s)
     s->proven = s->newest;
 }
 
-void orth_saver_settle(orth_ctx *ctx, const orth_saver *s)
+orth_status orth_saver_settle(orth_ctx *ctx, const orth_saver *s)
 {
     const int64_t saved = s->view.state.step;
     orth_phase_begin(ctx, "removing older checkpoints");
-    if (saved > 0)
-        orth_checkpoint_retain(ctx, s->dir, s->cfg->checkpoint_keep, saved, saved);
+    const orth_status status = saved > 0 ? retain(ctx, s, saved) : ORTH_OK;
     orth_phase_end(ctx);
+    return status;
 }
 
 /* By the ctx of the thread, which has ended: the rank's has the error that ends the run. */
@@ -370,7 +380,7 @@ void orth_saver_retreat(orth_ctx *ctx, orth_saver *s)
 {
     finish(ctx, s);
     s->ctx.progress = ctx->progress;
-    if (s->status == ORTH_OK && s->newest > s->proven)
+    if (s->status == ORTH_OK && s->newest > s->proven && orth_folder_require(&s->ctx, s->run) == ORTH_OK)
         orth_checkpoint_withdraw(&s->ctx, s->dir, s->newest);
 }
 

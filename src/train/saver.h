@@ -17,7 +17,7 @@
 #define ORTH_TRAIN_SAVER_H
 
 #include "config/config.h"
-#include "ckpt/checkpoint.h"
+#include "ckpt/folder.h"
 #include "data/tokenizer.h"
 #include "run/executor.h"
 
@@ -39,10 +39,11 @@ typedef struct {
 
 typedef struct orth_saver orth_saver;
 
-/* dir: of all checkpoints. It, cfg and model outlive *out. alone: the executor of a rank that holds all; NULL: ranks
+/* dir: of all checkpoints, in the folder `run`, which may have gone or be another run's by the time of a save: then nothing is written or
+ * removed there, and the run ends. They, cfg and model outlive *out. alone: the executor of a rank that holds all; NULL: ranks
  * hand in what they hold, by way of `source`. ORTH_ERR_NOMEM. */
 orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config *cfg, const orth_model_config *model,
-                              const orth_executor *alone, const orth_saver_source *source, const char *dir);
+                              const orth_executor *alone, const orth_saver_source *source, const orth_folder_claim *run, const char *dir);
 /* Waits for a write under way. NULL is fine. */
 void orth_saver_destroy(orth_ctx *ctx, orth_saver *s);
 
@@ -56,8 +57,8 @@ orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_executor *
 void orth_saver_goes_on(orth_saver *s, int64_t step);
 /* A step was done whose loss and gradients are finite: the newest checkpoint, even one that is being written, is proven. */
 void orth_saver_proves(orth_saver *s);
-/* The run ends well: what it has saved last counts as proven. */
-void orth_saver_settle(orth_ctx *ctx, const orth_saver *s);
+/* The run ends well: what it has saved last counts as proven. ORTH_ERR_IO: its folder is not there. */
+orth_status orth_saver_settle(orth_ctx *ctx, const orth_saver *s);
 /* It ends with a loss that is not finite: the newest checkpoint, if it is not proven, gives way to an older one. Waits for a write
  * under way. */
 void orth_saver_retreat(orth_ctx *ctx, orth_saver *s);

@@ -1,0 +1,110 @@
+/* test_run_folder.c -- what a run leaves in its folder, and what it takes away: its own only, and never the last checkpoint of use. */
+#include "run_case.h"
+
+#include <signal.h>
+
+/* Runs `orthant ARGS` in the folder, beside this process; for finish. What it says is in the file `log`. */
+static pid_t __attribute__((format(printf, 3, 4))) start(run_case *r, const char *log, const char *fmt, ...)
+{
+    char args[1024], command[2048];
+    va_list list;
+    va_start(list, fmt);
+    vsnprintf(args, sizeof args, fmt, list);
+    va_end(list);
+    snprintf(command, sizeof command, "cd %s && exec " ORTH_BINARY " %s >%s 2>&1", r->dir, args, log);
+    const pid_t child = fork();
+    if (child == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(98);
+    }
+    return child;
+}
+
+/* The exit code of such a run; one that does not end is killed. What it said is in r->out. */
+static int finish(run_case *r, const char *log, pid_t child)
+{
+    int status = 0, looks = 0;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        if (++looks == 6000)
+            kill(child, SIGKILL);
+        usleep(10000);
+    }
+    char *text = run_read(r, log, NULL);
+    snprintf(r->out, sizeof r->out, "%s", text);
+    free(text);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void await(run_case *r, const char *name)
+{
+    for (int looks = 0; looks < 6000 && !run_has(r, name); looks++)
+        usleep(10000);
+    assert_true(run_has(r, name));
+}
+
+/* The names in a folder, sorted, with a space after each. */
+static void check_names(run_case *r, const char *folder, const char *want)
+{
+    char command[512], out[4096];
+    snprintf(command, sizeof command, "cd %s && ls -A %s 2>&1 | tr '\\n' ' '", r->dir, folder);
+    run_shell(command, out, sizeof out);
+    if (strcmp(out, want) != 0)
+        fail_msg("%s holds %s, wanted %s", folder, out, want);
+}
+
+/* ---- a folder that is another one by now ---- */
+
+#define GONE "orthant: a: the run folder was removed or replaced while the run went on"
+
+static void rename_folder(const run_case *r)
+{
+    char from[256], to[256];
+    snprintf(from, sizeof from, "%s/a", r->dir);
+    snprintf(to, sizeof to, "%s/moved", r->dir);
+    assert_int_equal(rename(from, to), 0);
+}
+
+static void check_gone(run_case *r, pid_t child)
+{
+    const int code = finish(r, "log", child);
+    if (code != 5 || !strstr(r->out, GONE))
+        fail_msg("exit %d, it said: %.2000s", code, r->out);
+}
+
+TEST(a_run_whose_folder_was_replaced_leaves_the_other_run_alone)
+{
+    static const char *const layouts[] = {"", "checkpoint.async=false"};
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(layouts); i++) {
+        run_remove(r, "a");
+        run_remove(r, "moved");
+        const pid_t old = start(r, "log", "train run.yaml --quiet train.steps=1000000 checkpoint.every_steps=20 checkpoint.keep=1 %s", layouts[i]);
+        await(r, "a/checkpoints/step-00000020");
+        rename_folder(r);
+        RUN(r, 0, "done: step 4", "train run.yaml train.steps=4 checkpoint.every_steps=1 checkpoint.keep=2");
+        check_gone(r, old);
+        check_names(r, "a/checkpoints", "step-00000003 step-00000004 ");
+        check_names(r, "a", "checkpoints complete.json memory.json metrics.jsonl plan.json run.yaml ");
+    }
+    run_end(r);
+}
+
+TEST(a_run_whose_folder_was_removed_says_so_and_does_not_make_it_again)
+{
+    run_case *r = run_begin();
+    const pid_t child = start(r, "log", "train run.yaml --quiet train.steps=1000000 checkpoint.every_steps=20");
+    await(r, "a/checkpoints/step-00000020");
+    rename_folder(r);
+    check_gone(r, child);
+    assert_false(run_has(r, "a"));
+    run_end(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_whose_folder_was_replaced_leaves_the_other_run_alone),
+        cmocka_unit_test(a_run_whose_folder_was_removed_says_so_and_does_not_make_it_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
