@@ -26,7 +26,7 @@ static orth_checkpoint_view view_of(const model_case *m, int64_t step, orth_dtyp
 static orth_status save_and_keep(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view, int64_t keep)
 {
     ORTH_TRY(orth_checkpoint_save(ctx, dir, view, NULL));
-    orth_checkpoint_retain(ctx, dir, keep, view->state.step, -1);
+    orth_checkpoint_retain(ctx, dir, keep, -1, view->state.step, -1);
     return ORTH_OK;
 }
 

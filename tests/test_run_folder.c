@@ -100,11 +100,35 @@ TEST(a_run_whose_folder_was_removed_says_so_and_does_not_make_it_again)
     run_end(r);
 }
 
+/* ---- the last checkpoint of use ---- */
+
+#define DIVERGES "train run.yaml --quiet optimizer.name=sgd optimizer.lr=1000 schedule.name=constant checkpoint.keep=1 "
+
+/* The first run leaves step-2, whose weights are of use, and step-6, whose weights are not; the second one skips all of its steps. */
+TEST(a_resumed_run_that_has_proven_nothing_removes_nothing_that_it_found)
+{
+    run_case *r = run_begin();
+    const char *options = "checkpoint.every_steps=2 train.on_nonfinite=skip";
+    RUN(r, 0, "", DIVERGES "%s train.steps=6", options);
+    check_names(r, "a/checkpoints", "step-00000002 step-00000006 ");
+    RUN(r, 0, "", DIVERGES "%s train.steps=12 --resume", options);
+    check_names(r, "a/checkpoints", "step-00000002 step-00000006 step-00000012 ");
+    RUN(r, 0, "loss", "eval a/checkpoints/step-00000002");
+    assert_null(strstr(r->out, "nan"));
+    /* Once one of its own is proven, what it found goes as ever. */
+    run_remove(r, "a/checkpoints/step-00000012");
+    run_remove(r, "a/checkpoints/step-00000006");
+    RUN(r, 0, "", DIVERGES "checkpoint.every_steps=1 optimizer.lr=1e-3 train.steps=5 --resume --override");
+    check_names(r, "a/checkpoints", "step-00000005 ");
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_whose_folder_was_replaced_leaves_the_other_run_alone),
         cmocka_unit_test(a_run_whose_folder_was_removed_says_so_and_does_not_make_it_again),
+        cmocka_unit_test(a_resumed_run_that_has_proven_nothing_removes_nothing_that_it_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

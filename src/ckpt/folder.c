@@ -132,12 +132,12 @@ static orth_status discard_unread(orth_ctx *ctx, const char *dir, int64_t step)
     return s;
 }
 
-void orth_checkpoint_retain(orth_ctx *ctx, const char *dir, int64_t keep, int64_t newest, int64_t spare)
+void orth_checkpoint_retain(orth_ctx *ctx, const char *dir, int64_t keep, int64_t after, int64_t newest, int64_t spare)
 {
     step_list list = {.aside = false};
     warn(ctx, list_steps(ctx, dir, &list));
     for (int64_t i = 0, kept = 0; i < list.num; i++)
-        if (list.steps[i] <= newest && kept++ >= keep && list.steps[i] != newest && list.steps[i] != spare)
+        if (list.steps[i] > after && list.steps[i] <= newest && kept++ >= keep && list.steps[i] != newest && list.steps[i] != spare)
             warn(ctx, discard_unread(ctx, dir, list.steps[i]));
     orth_mem_free(ctx, list.steps);
 }

@@ -26,9 +26,9 @@ orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_chec
  * this is ORTH_ERR_IO, and what is there now is left alone. The folder of the run is not made. */
 orth_status orth_checkpoint_save_in_run(orth_ctx *ctx, const orth_folder_claim *run, const char *dir, const orth_checkpoint_view *view);
 
-/* Of the steps up to `newest`, which was saved last, removes all but the `keep` highest and `spare` (-1: none). What lies above is what a run
- * passed over that went back to an older step: it neither counts nor goes. A failure is a warning. */
-void orth_checkpoint_retain(orth_ctx *ctx, const char *dir, int64_t keep, int64_t newest, int64_t spare);
+/* Of the steps above `after` (-1: of all) and up to `newest`, which was saved last, removes all but the `keep` highest and `spare` (-1: none).
+ * What lies outside neither counts nor goes: above is what a run passed over that went back to an older step. A failure is a warning. */
+void orth_checkpoint_retain(orth_ctx *ctx, const char *dir, int64_t keep, int64_t after, int64_t newest, int64_t spare);
 
 /* Removes a step of which the run has found that its weights give a loss that is not finite, and says so; where no older one is valid,
  * or somebody reads it, it stays. A failure is a warning. */

@@ -45,7 +45,8 @@ struct orth_saver {
     bool writing;
     bool done;                           /* under mutex */
     int64_t newest, proven;              /* steps of checkpoints; -1: none yet */
-    int64_t spare;                       /* of the write: what was proven before it */
+    int64_t resumed;                     /* the one that the run goes on from; -1: it began anew */
+    int64_t spare, after;                /* of the write: what was proven before it; what it removes is above `after` */
     pthread_mutex_t mutex;
     pthread_cond_t finished;
     orth_status status;
@@ -145,7 +146,7 @@ orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config
     if (!s)
         return ORTH_ERR_NOMEM;
     *s = (orth_saver){.cfg = cfg, .model = model, .alone = alone, .run = run, .dir = dir, .background = in_background(cfg),
-                      .num_params = orth_model_num_params(model), .delayed = orth_setup_delayed(cfg, model), .newest = -1, .proven = -1};
+                      .num_params = orth_model_num_params(model), .delayed = orth_setup_delayed(cfg, model), .newest = -1, .proven = -1, .resumed = -1};
     if (!alone)
         s->source = *source;
     orth_progress_init(&s->progress);
@@ -245,19 +246,19 @@ static orth_status fetch(orth_ctx *ctx, void *user, int64_t index, orth_checkpoi
 }
 
 /* Removes what `keep` does not spare. Between a look at the folder and the removal little time passes. */
-static orth_status retain(orth_ctx *ctx, const orth_saver *s, int64_t spare)
+static orth_status retain(orth_ctx *ctx, const orth_saver *s, int64_t after, int64_t spare)
 {
     ORTH_TRY(orth_folder_require(ctx, s->run));
-    orth_checkpoint_retain(ctx, s->dir, s->cfg->checkpoint_keep, s->view.state.step, spare);
+    orth_checkpoint_retain(ctx, s->dir, s->cfg->checkpoint_keep, after, s->view.state.step, spare);
     return ORTH_OK;
 }
 
 static orth_status save_and_retain(orth_ctx *ctx, const orth_saver *s)
 {
     if (s->spare >= 0) /* what was spared for it goes first: the disk holds keep + 1 at most */
-        ORTH_TRY(retain(ctx, s, s->spare));
+        ORTH_TRY(retain(ctx, s, s->after, s->spare));
     ORTH_TRY(orth_checkpoint_save_in_run(ctx, s->run, s->dir, &s->view));
-    return retain(ctx, s, s->spare);
+    return retain(ctx, s, s->after, s->spare);
 }
 
 static void *write_main(void *arg)
@@ -291,6 +292,7 @@ orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_executor *
     s->caller = ctx;
     s->counted = s->copy_bytes;
     s->spare = s->proven;
+    s->after = s->proven < 0 ? s->resumed : -1;
     s->newest = state->step;
     s->done = false;
     s->writing = true;
@@ -358,7 +360,7 @@ orth_status orth_saver_outcome(orth_ctx *ctx, orth_saver *s, bool wait, orth_sav
 
 void orth_saver_goes_on(orth_saver *s, int64_t step)
 {
-    s->newest = step;
+    s->newest = s->resumed = step;
 }
 
 void orth_saver_proves(orth_saver *s)
@@ -370,7 +372,7 @@ orth_status orth_saver_settle(orth_ctx *ctx, const orth_saver *s)
 {
     const int64_t saved = s->view.state.step;
     orth_phase_begin(ctx, "removing older checkpoints");
-    const orth_status status = saved > 0 ? retain(ctx, s, saved) : ORTH_OK;
+    const orth_status status = saved > 0 ? retain(ctx, s, -1, saved) : ORTH_OK;
     orth_phase_end(ctx);
     return status;
 }
