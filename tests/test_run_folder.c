@@ -123,12 +123,26 @@ TEST(a_resumed_run_that_has_proven_nothing_removes_nothing_that_it_found)
     run_end(r);
 }
 
+/* The loss of the last step is that of the weights before its update: without held-out text nothing is known of what was saved last. */
+TEST(a_run_without_held_out_text_keeps_a_checkpoint_of_use_beside_the_last)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "", "data prepare --tokenizer=shards/tokenizer.json --out=all --valid-fraction=0 text.txt");
+    RUN(r, 0, "", DIVERGES "data.path=all checkpoint.every_steps=1 train.steps=3");
+    check_names(r, "a/checkpoints", "step-00000002 step-00000003 ");
+    RUN(r, 6, "step 4: loss nan", DIVERGES "data.path=all checkpoint.every_steps=1 train.steps=4 --resume");
+    RUN(r, 0, "", "train run.yaml --quiet checkpoint.dir=b checkpoint.keep=1 checkpoint.every_steps=1 train.steps=4");
+    check_names(r, "b/checkpoints", "step-00000004 "); /* an evaluation has looked at its weights */
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_whose_folder_was_replaced_leaves_the_other_run_alone),
         cmocka_unit_test(a_run_whose_folder_was_removed_says_so_and_does_not_make_it_again),
         cmocka_unit_test(a_resumed_run_that_has_proven_nothing_removes_nothing_that_it_found),
+        cmocka_unit_test(a_run_without_held_out_text_keeps_a_checkpoint_of_use_beside_the_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -509,7 +509,7 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
     if (r->valid && !s->signal && !complete)
         ORTH_TRY(evaluate(ctx, s, 0));
     ORTH_TRY(rank_report_saved(ctx, s, true));
-    if (s->saver && s->sound && !s->signal)
+    if (s->saver && r->valid && s->sound && !complete && !s->signal) /* the loss of a step is that of the weights before its update */
         ORTH_TRY(orth_saver_settle(ctx, s->saver));
     if (s->steps_done > start)
         ORTH_TRY(rank_write_memory(ctx, s));

@@ -58,7 +58,7 @@ orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_executor *
 void orth_saver_goes_on(orth_saver *s, int64_t step);
 /* A step was done whose loss and gradients are finite: the newest checkpoint, even one that is being written, is proven. */
 void orth_saver_proves(orth_saver *s);
-/* The run ends well: what it has saved last counts as proven. ORTH_ERR_IO: its folder is not there. */
+/* The run ends, and the held-out loss of its last weights is finite: what it has saved last counts as proven. ORTH_ERR_IO: its folder is not there. */
 orth_status orth_saver_settle(orth_ctx *ctx, const orth_saver *s);
 /* It ends with a loss that is not finite: the newest checkpoint, if it is not proven, gives way to an older one. Waits for a write
  * under way. */
