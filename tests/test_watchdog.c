@@ -1,5 +1,5 @@
 /* test_watchdog.c -- whole runs on a slow disk, before a reader that does not read, stopped for a while, on a loaded
- * machine: none is blamed. And reads and writes that hang: found within their limit, with rank, phase and file. Ranks are threads, and
+ * machine, or with a wall clock that is set: none is blamed. And reads and writes that hang: found within their limit, with rank, phase and file. Ranks are threads, and
  * processes of MPI.
  *
  * A case is drawn from a seed: ORTH_SEED, or the clock, printed. ORTH_ALARMS=n: as many undisturbed runs (make soak).
@@ -145,6 +145,7 @@ TEST(slow_disks_readers_that_wait_pauses_and_load_are_no_failures)
 typedef struct {
     const char *disk, *options, *text;
     bool resumes;                 /* from a checkpoint of step 2 */
+    bool clock_set;               /* back, by an hour, all the time */
 } hang_case;
 
 static const hang_case hangs[] = {
@@ -165,6 +166,8 @@ static const hang_case hangs[] = {
     {"dead:shards/train:metrics.jsonl:2", "parallel.pp=2", "rank 0: it is stuck reading the sequences of step ", false},
     {"dead:shards/valid:metrics.jsonl:2", "parallel.dp=2", "it is stuck reading sequences to evaluate, no progress for ", false},
     {"dead:step-00000002:plan.json:1", "parallel.tp=2", "it is stuck opening the run and its checkpoint, no progress for ", true},
+    {"hang:/.tmp-step-00000004/model.safetensors:1", "parallel.dp=2 train.seed=4", "rank 0: it is stuck saving checkpoint step-00000004: ",
+     .clock_set = true},
 };
 
 typedef struct {
@@ -184,6 +187,8 @@ static void expect_hang(hanger *h, int i)
     char command[2048], before[64] = "";
     if (c->resumes)
         snprintf(before, sizeof before, "cp -r two h%d && ", i);
+    if (c->clock_set)
+        snprintf(before, sizeof before, "CLOCK_AHEAD=3600 ");
     snprintf(command, sizeof command, "cd %s && %s" PRELOAD "SLOW_DISK=%s timeout 60 %s train run.yaml checkpoint.dir=h%d "
              "train.global_batch=8 comm.timeout_s=%.1f comm.busy_timeout_s=%.1f train.steps=4 %s %s 2>&1", h->r->dir,
              before, c->disk, ORTH_BINARY, i, LIMIT_S, 2 * LIMIT_S, c->options, c->resumes ? "--resume" : "");
@@ -225,32 +230,36 @@ TEST(what_hangs_is_found_in_every_phase_and_named)
 
 /* ---- processes ---- */
 
-/* A run of two processes, which saves after step 2, on such a disk; the exit code of mpirun. */
+/* A run of two processes, which saves after step 2, on such a disk (or with CLOCK_AHEAD); the exit code of mpirun. */
 static int run_processes(run_case *r, const char *disk)
 {
     char command[2048];
     run_remove(r, "p");
-    snprintf(command, sizeof command, "cd %s && " MPIRUN(100) "-n 2 env " PRELOAD "SLOW_DISK=%s %s train run.yaml checkpoint.dir=p comm.backend=mpi "
+    snprintf(command, sizeof command, "cd %s && " MPIRUN(100) "-n 2 env " PRELOAD "%s %s train run.yaml checkpoint.dir=p comm.backend=mpi "
              "parallel.dp=2 train.global_batch=8 comm.timeout_s=%.1f comm.busy_timeout_s=%.1f train.steps=2 2>&1", r->dir, disk, ORTH_BINARY,
              LIMIT_S, 2 * LIMIT_S);
     return run_shell(command, r->out, sizeof r->out);
 }
 
-TEST(processes_tell_a_slow_disk_from_one_that_hangs)
+TEST(processes_tell_a_slow_disk_and_a_clock_that_was_set_from_what_hangs)
 {
     char disk[64];
     if (!mpi_can_run())
         skip();
     run_case *r = run_begin();
     const double start = orth_clock_s();
-    int code = run_processes(r, "hang:/.tmp-step-00000002/model:1");
+    int code = run_processes(r, "SLOW_DISK=hang:/.tmp-step-00000002/model:1");
     if (code != 4 || !strstr(r->out, "rank 0: it is stuck saving checkpoint step-00000002: model.safetensors, no byte for "))
         fail_msg("exit %d:\n%.3000s", code, r->out);
     assert_true(orth_clock_s() - start < 8 * LIMIT_S + 30); /* SILENCE_S of monitor.c, and what mpirun takes */
     /* A save takes several times longer than a step may. */
-    snprintf(disk, sizeof disk, "fsync:%.2f", 0.25 * LIMIT_S);
+    snprintf(disk, sizeof disk, "SLOW_DISK=fsync:%.2f", 0.25 * LIMIT_S);
     code = run_processes(r, disk);
     if (code != 0 || !run_has(r, "p/checkpoints/step-00000002") || !run_has(r, "p/complete.json"))
+        fail_msg("exit %d:\n%.3000s", code, r->out);
+    /* A wall clock that is set stops no monitor: all processes are heard of. */
+    code = run_processes(r, "CLOCK_AHEAD=3600");
+    if (code != 0 || !run_has(r, "p/complete.json"))
         fail_msg("exit %d:\n%.3000s", code, r->out);
     run_end(r);
 }
@@ -260,7 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slow_disks_readers_that_wait_pauses_and_load_are_no_failures),
         cmocka_unit_test(what_hangs_is_found_in_every_phase_and_named),
-        cmocka_unit_test(processes_tell_a_slow_disk_from_one_that_hangs),
+        cmocka_unit_test(processes_tell_a_slow_disk_and_a_clock_that_was_set_from_what_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

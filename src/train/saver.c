@@ -8,7 +8,6 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/files.h"
@@ -151,7 +150,7 @@ orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config
         s->source = *source;
     orth_progress_init(&s->progress);
     pthread_mutex_init(&s->mutex, NULL);
-    pthread_cond_init(&s->finished, NULL);
+    orth_clock_cond_init(&s->finished);
     s->arrays = ORTH_NEW_ARRAY(ctx, orth_checkpoint_array, s->num_params);
     s->frozen = ORTH_NEW_ARRAY(ctx, bool, s->num_params);
     const bool room = s->arrays && s->frozen;
@@ -321,11 +320,7 @@ static void await_thread(orth_ctx *ctx, orth_saver *s)
     orth_phase_begin(ctx, "writing checkpoint step-%08" PRId64, s->view.state.step);
     pthread_mutex_lock(&s->mutex);
     while (!s->done) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += WAIT_LOOK_NS;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        const struct timespec until = orth_clock_deadline(WAIT_LOOK_NS);
         pthread_cond_timedwait(&s->finished, &s->mutex, &until);
         orth_progress_follow(ctx, &s->progress, &seen);
     }

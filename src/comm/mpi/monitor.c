@@ -365,11 +365,7 @@ static bool is_alone(comm_monitor *m)
 
 static void rest(comm_monitor *m)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += LOOK_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const struct timespec until = orth_clock_deadline(LOOK_NS);
     pthread_mutex_lock(&m->mutex);
     pthread_cond_timedwait(&m->wake, &m->mutex, &until);
     pthread_mutex_unlock(&m->mutex);
@@ -444,7 +440,7 @@ orth_status comm_monitor_start(orth_ctx *ctx, comm_shared *s, int rank, comm_mon
     if (s->options.timeout_s > 0)
         m->silence_ns = (int64_t)(1e9 * ORTH_MAX(s->options.timeout_s, SILENCE_S));
     pthread_mutex_init(&m->mutex, NULL);
-    pthread_cond_init(&m->wake, NULL);
+    orth_clock_cond_init(&m->wake);
     m->peers = ORTH_NEW_ARRAY(ctx, peer, m->num_peers);
     for (int i = 0; m->peers && i < m->num_peers; i++) {
         m->peers[i].rank = rank == 0 ? i + 1 : 0;

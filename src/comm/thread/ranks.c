@@ -1,12 +1,12 @@
 /* ranks.c -- a world of threads: started, watched, joined; whose error it was. */
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/pool.h"
 #include "comm/thread/group.h"
 
+#define LOOK_NS 100000000         /* between two looks at who is done */
 #define GRACE_NS 1000000000ll     /* after an abort, at least this long for ranks to come back */
 
 struct thread_world;
@@ -108,11 +108,7 @@ static int wait_all(thread_world *tw)
     int64_t aborted_ns = 0;
     pthread_mutex_lock(&tw->mutex);
     while (tw->num_done < tw->num_started) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += 100000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        const struct timespec until = orth_clock_deadline(LOOK_NS);
         pthread_cond_timedwait(&tw->finished, &tw->mutex, &until);
         if (!comm_aborted(tw->s))
             continue;
@@ -178,9 +174,9 @@ orth_status comm_run_thread_ranks(orth_ctx *ctx, int num_ranks, orth_rank_fn fn,
         return ORTH_ERR_NOMEM;
     *tw = (thread_world){.s = s, .parent = ctx, .fn = fn, .arg = arg};
     pthread_mutex_init(&tw->mutex, NULL);
-    pthread_cond_init(&tw->finished, NULL);
+    orth_clock_cond_init(&tw->finished);
     pthread_mutex_init(&tw->watchdog.mutex, NULL);
-    pthread_cond_init(&tw->watchdog.wake, NULL);
+    orth_clock_cond_init(&tw->watchdog.wake);
     tw->ranks = ORTH_NEW_ARRAY(ctx, thread_rank, num_ranks);
     s->ranks = ORTH_NEW_ARRAY(ctx, comm_rank, num_ranks);
     for (int i = 0; s->ranks && i < num_ranks; i++)

@@ -1,7 +1,7 @@
 /* watchdog.c -- the monitor of a world of threads: looks for the suspect (blame.c) in the ranks' memory. */
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "comm/thread/group.h"
 
 #define LOOK_MOST_NS 250000000    /* between two looks; they are closer where the limit is short */
@@ -48,10 +48,7 @@ static void look_at(comm_shared *s, int a, comm_seen *seen)
 /* Sleeps; true when it is time to go. */
 static bool rest(comm_watchdog *w, int64_t ns)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (until.tv_nsec + ns) / 1000000000;
-    until.tv_nsec = (until.tv_nsec + ns) % 1000000000;
+    const struct timespec until = orth_clock_deadline(ns);
     pthread_mutex_lock(&w->mutex);
     if (!w->quit)
         pthread_cond_timedwait(&w->wake, &w->mutex, &until);
