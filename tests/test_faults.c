@@ -469,6 +469,25 @@ TEST(a_checkpoint_in_use_stays_until_it_is_closed)
     run_end(r);
 }
 
+/* A run whose ranks nobody watches could hang without a word. */
+TEST(a_refused_watchdog_ends_the_run)
+{
+    run_case *r = begin();
+    trial t = {.r = r, .label = "watchdog"};
+    const command ranks = {.name = "watchdog", .args = "train run.yaml checkpoint.dir=w --quiet parallel.dp=2", .start = ""};
+    run_command(&t, &ranks, "ORTH_FAULT_COUNTS=counts.txt");
+    const long threads = count_of(r, "\nthread ");
+    int said = 0;
+    for (long k = 1; k <= threads; k++) {
+        char fault[64];
+        snprintf(fault, sizeof fault, "ORTH_FAULT=thread:%ld", k);
+        run_command(&t, &ranks, fault);
+        said += t.code == 3 && strstr(t.said, "orthant: the system refused the thread that watches the ranks");
+    }
+    assert_int_equal(said, 1);
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,6 +500,7 @@ int main(void)
         cmocka_unit_test(an_import_tells_of_links_to_nothing),
         cmocka_unit_test(parents_of_new_folders_are_flushed),
         cmocka_unit_test(little_memory_shrinks_what_measures_and_not_the_run),
+        cmocka_unit_test(a_refused_watchdog_ends_the_run),
         cmocka_unit_test(a_checkpoint_in_use_stays_until_it_is_closed),
         cmocka_unit_test(readers_beside_a_trainer_find_a_checkpoint),
     };

@@ -89,7 +89,10 @@ static orth_status start_all(orth_ctx *ctx, thread_world *tw)
     }
     if (atomic_load(&s->limit_ns) > 0)
         tw->watched = pthread_create(&tw->monitor, NULL, comm_watchdog_main, &tw->watchdog) == 0;
-    return ORTH_OK;
+    if (atomic_load(&s->limit_ns) == 0 || tw->watched)
+        return ORTH_OK;
+    comm_abort(s, 0, ORTH_ERR_NOMEM, "the system refused the thread that watches the ranks");
+    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the system refused the thread that watches the ranks");
 }
 
 /* A rank that has not come back and moves, which may be the end of a checkpoint on a slow disk. */
