@@ -136,6 +136,42 @@ TEST(a_run_without_held_out_text_keeps_a_checkpoint_of_use_beside_the_last)
     run_end(r);
 }
 
+/* ---- what was left ---- */
+
+#define NOBODY "4194399" /* more than any process has */
+
+static void __attribute__((format(printf, 2, 3))) leave(run_case *r, const char *fmt, ...)
+{
+    char name[256];
+    va_list list;
+    va_start(list, fmt);
+    vsnprintf(name, sizeof name, fmt, list);
+    va_end(list);
+    run_write(r, name, "x", 1);
+}
+
+TEST(what_killed_processes_left_in_a_run_folder_goes_and_nothing_else)
+{
+    char want[512], path[512];
+    run_case *r = run_begin();
+    RUN(r, 0, "", "train run.yaml --quiet train.steps=1");
+    snprintf(path, sizeof path, "%s/a/data/0123456789abcdef.tmp-" NOBODY, r->dir);
+    CHECK_OK(r->ctx, orth_path_make_dirs(r->ctx, path));
+    leave(r, "a/data/0123456789abcdef.tmp-" NOBODY "/train-00000.orts");
+    leave(r, "a/data/0123456789abcdef.tmp-" NOBODY "-old");
+    leave(r, "a/data/tokenizer-0123456789abcdef.json.tmp-" NOBODY);
+    leave(r, "a/run.yaml.tmp-" NOBODY);
+    leave(r, "a/memory.json.tmp-" NOBODY);
+    leave(r, "a/data/0123456789abcdef.tmp-%d", (int)getpid()); /* being written */
+    leave(r, "a/data/notes.tmp-" NOBODY);
+    leave(r, "a/notes.tmp-" NOBODY);
+    RUN(r, 0, "left by a process that was killed", "train run.yaml train.steps=2 --resume");
+    snprintf(want, sizeof want, "0123456789abcdef.tmp-%d notes.tmp-" NOBODY " ", (int)getpid());
+    check_names(r, "a/data", want);
+    check_names(r, "a", "checkpoints complete.json data memory.json metrics.jsonl notes.tmp-" NOBODY " plan.json run.yaml ");
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -143,6 +179,7 @@ int main(void)
         cmocka_unit_test(a_run_whose_folder_was_removed_says_so_and_does_not_make_it_again),
         cmocka_unit_test(a_resumed_run_that_has_proven_nothing_removes_nothing_that_it_found),
         cmocka_unit_test(a_run_without_held_out_text_keeps_a_checkpoint_of_use_beside_the_last),
+        cmocka_unit_test(what_killed_processes_left_in_a_run_folder_goes_and_nothing_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,9 +12,12 @@
 #include "train/describe.h"
 #include "train/groups.h"
 #include "train/idle.h"
+#include "train/leftovers.h"
 #include "train/process.h"
 #include "train/rank.h"
 #include "train/resume.h"
+
+#define DATA_DIR "data" /* in the run folder: what was prepared for it */
 
 static bool any_is_prepared(const orth_config *c)
 {
@@ -79,7 +82,7 @@ static orth_data_options data_options(const orth_run *r, const char *cache, cons
 /* only_look: nothing is prepared, and *r stays as it is. */
 static orth_status open_corpora(orth_ctx *ctx, orth_run *r, bool only_look)
 {
-    char *cache = orth_path_join(ctx, r->dir, "data"), *own = NULL;
+    char *cache = orth_path_join(ctx, r->dir, DATA_DIR), *own = NULL;
     orth_status status = cache ? tokenizer_of_weights(ctx, r, &own) : ORTH_ERR_NOMEM;
     const orth_data_options o = data_options(r, cache, own);
     if (status == ORTH_OK && own && !orth_data_tokenizer_is_auto(r->cfg->data_tokenizer))
@@ -204,6 +207,11 @@ static orth_status lock_folder(orth_ctx *ctx, orth_run *r)
         return ORTH_OK;
     ORTH_TRY(orth_path_lock(ctx, r->dir, "another process is training in this run folder: wait for its end, or give "
                             "another checkpoint.dir", &r->folder.lock));
+    char *data = orth_path_join(ctx, r->dir, DATA_DIR);
+    if (!data)
+        return ORTH_ERR_NOMEM;
+    orth_leftovers_remove(ctx, r->dir, data);
+    orth_mem_free(ctx, data);
     return orth_checkpoint_tidy(ctx, r->checkpoints);
 }
 
