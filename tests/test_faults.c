@@ -51,7 +51,7 @@ static const command commands[] = {
 /* Of shim/fault.c. */
 static const char *const kinds[] = {"malloc", "write",   "fsync", "rename", "open",  "close", "mmap",
                                     "fopen",  "fwrite", "opendir", "mkdir", "flock", "remove", "thread", "fclose", "pread", "pwrite",
-                                    "open_direct", "uring_init", "uring", "uring_short", "uring_lost", "stat"};
+                                    "open_direct", "uring_init", "uring", "uring_short", "uring_lost", "stat", "fdatasync"};
 enum { NUM_KINDS = ORTH_COUNT(kinds) };
 
 typedef struct {
@@ -369,6 +369,39 @@ TEST(metrics_that_are_gone_on_resume_are_said)
     run_end(r);
 }
 
+TEST(missing_lines_of_metrics_are_said)
+{
+    static const struct {
+        const char *delete, *want;
+    } cases[] = {{"3,6d", "w/metrics.jsonl: lines of steps 3 to 6 are missing"}, {"8d", "w/metrics.jsonl: the line of step 8 is missing"},
+                 {"1,2d;5d;7d", "w/metrics.jsonl: lines of steps 1 to 2 are missing, and of 2 later ones"}};
+    run_case *r = begin();
+    RUN(r, 0, "", "train run.yaml checkpoint.dir=eight train.steps=8 --quiet");
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        shell(r, "rm -rf w; cp -r eight w; sed -i '%s' w/metrics.jsonl", cases[i].delete);
+        RUN(r, 0, cases[i].want, "train run.yaml checkpoint.dir=w train.steps=9 --quiet --resume");
+    }
+    shell(r, "rm -rf w; cp -r eight w");
+    RUN(r, 0, "", "train run.yaml checkpoint.dir=w train.steps=9 --quiet --resume");
+    assert_null(strstr(r->out, "missing"));
+    run_end(r);
+}
+
+/* The machine may stop: what tells of the steps of a checkpoint is there if that is. */
+TEST(metrics_are_on_the_disk_before_a_checkpoint_counts)
+{
+    run_case *r = begin();
+    trial t = {.r = r, .label = "sync"};
+    const command resume = {.name = "sync", .args = "train run.yaml checkpoint.dir=w train.steps=4 --quiet --resume", .start = "seed"};
+    run_command(&t, &resume, "ORTH_FAULT_COUNTS=counts.txt");
+    assert_int_equal(count_of(r, "\nfdatasync "), 3); /* one for each checkpoint, and one at the end */
+    run_command(&t, &resume, "ORTH_FAULT=fdatasync:2");
+    must(&t, t.code == 5 && strstr(t.said, "orthant: w/metrics.jsonl: cannot sync: "), "not said");
+    must(&t, check_checkpoints(&t, STEPS_BEFORE) == STEPS_AFTER, "nothing was saved");
+    assert_false(t.failed);
+    run_end(r);
+}
+
 TEST(control_characters_of_names_are_not_printed)
 {
     run_case *r = begin();
@@ -496,6 +529,8 @@ int main(void)
         cmocka_unit_test(metrics_that_cannot_be_written_name_the_file_and_the_step_and_the_run_saves),
         cmocka_unit_test(metrics_that_are_cut_on_resume_are_said),
         cmocka_unit_test(metrics_that_are_gone_on_resume_are_said),
+        cmocka_unit_test(missing_lines_of_metrics_are_said),
+        cmocka_unit_test(metrics_are_on_the_disk_before_a_checkpoint_counts),
         cmocka_unit_test(control_characters_of_names_are_not_printed),
         cmocka_unit_test(an_import_tells_of_links_to_nothing),
         cmocka_unit_test(parents_of_new_folders_are_flushed),

@@ -67,6 +67,16 @@ static int fsync_again(int fd)
     return result;
 }
 
+orth_status orth_file_sync(orth_ctx *ctx, int fd, const char *path)
+{
+    int result;
+    do
+        result = fdatasync(fd);
+    while (result != 0 && errno == EINTR);
+    /* A pipe or a device keeps nothing that could be asked for. */
+    return result == 0 || errno == EINVAL || errno == ENOTSUP || errno == EROFS ? ORTH_OK : orth_file_fail(ctx, path, "sync");
+}
+
 orth_status orth_file_map_open(orth_ctx *ctx, orth_file_map *out, const char *path)
 {
     /* Not blocking: the open of a pipe would wait for its writer. */

@@ -55,6 +55,8 @@ orth_status orth_file_write(orth_ctx *ctx, const char *path, const void *bytes, 
 FILE *orth_file_stream(orth_ctx *ctx, const char *path, const char *mode);
 /* Appends to a stream of orth_file_stream through the same door (metrics): all of it, or nothing. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
 orth_status orth_file_append(orth_ctx *ctx, FILE *f, const char *path, const void *bytes, size_t num_bytes);
+/* Until what was written to the open file is on the disk, its length included. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
+orth_status orth_file_sync(orth_ctx *ctx, int fd, const char *path);
 
 /* Whether an injected fault lets this write fail (ctx->faults->write). */
 bool orth_file_write_fails(orth_ctx *ctx);

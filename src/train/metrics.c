@@ -19,6 +19,24 @@ typedef struct {
     int64_t bad, bad_bytes, first_bad;
 } dropped_lines;
 
+/* Steps of which there is no line. */
+typedef struct {
+    int64_t last;                  /* the latest step that has one */
+    int64_t num, first, end;       /* how many have none, and the first of them that follow each other: [first, end) */
+} missing_steps;
+
+static void miss_up_to(missing_steps *m, int64_t step)
+{
+    if (step <= m->last)
+        return;
+    if (m->num == 0 && step > m->last + 1) {
+        m->first = m->last + 1;
+        m->end = step;
+    }
+    m->num += step - m->last - 1;
+    m->last = step;
+}
+
 static void note_evaluation(orth_metrics *m, int64_t step, double loss)
 {
     m->evaluated_step = step;
@@ -38,8 +56,16 @@ static void take_evaluation(orth_metrics *m, const char *line, int64_t step)
         note_evaluation(m, step, loss);
 }
 
+/* The line of a step begins {"step": N, "loss": */
+static bool is_of_step(const char *line)
+{
+    int at = 0;
+    sscanf(line, "{\"step\": %*d, \"loss\": %n", &at);
+    return at > 0;
+}
+
 /* Keeps, in place, the lines of steps up to and including `step`; their bytes. Every line starts with {"step": N and ends with }; *m takes their evaluations. */
-static size_t keep_lines(orth_metrics *m, char *text, size_t size, int64_t step, dropped_lines *dropped)
+static size_t keep_lines(orth_metrics *m, char *text, size_t size, int64_t step, dropped_lines *dropped, missing_steps *missing)
 {
     size_t keep = 0;
     int64_t number = 0;
@@ -53,6 +79,8 @@ static size_t keep_lines(orth_metrics *m, char *text, size_t size, int64_t step,
         const bool good = end && n > 2 && end[-1] == '}' && !memchr(line, '\0', n) && sscanf(head, "{\"step\": %" SCNd64, &of) == 1;
         if (good && of <= step) {
             take_evaluation(m, head, of);
+            if (is_of_step(head))
+                miss_up_to(missing, of);
             memmove(text + keep, line, n);
             keep += n;
         } else if (good) {
@@ -63,7 +91,23 @@ static size_t keep_lines(orth_metrics *m, char *text, size_t size, int64_t step,
             dropped->bad_bytes += (int64_t)n;
         }
     }
+    miss_up_to(missing, step + 1);
     return keep;
+}
+
+/* Nothing writes them again: the steps are done. */
+static void tell_missing(orth_ctx *ctx, const char *path, const missing_steps *m)
+{
+    if (m->num == 0)
+        return;
+    char more[64] = "";
+    const int64_t others = m->num - (m->end - m->first);
+    if (others > 0)
+        snprintf(more, sizeof more, ", and of %" PRId64 " later ones", others);
+    if (m->end - m->first == 1)
+        orth_log(ctx, ORTH_LOG_WARN, "metrics", "%s: the line of step %" PRId64 " is missing%s", path, m->first, more);
+    else
+        orth_log(ctx, ORTH_LOG_WARN, "metrics", "%s: lines of steps %" PRId64 " to %" PRId64 " are missing%s", path, m->first, m->end - 1, more);
 }
 
 static orth_status trim(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t step)
@@ -71,12 +115,13 @@ static orth_status trim(orth_ctx *ctx, orth_metrics *m, const char *path, int64_
     char *text;
     size_t size;
     dropped_lines d = {.later = 0};
+    missing_steps missing = {.last = 0};
     if (!orth_path_exists(path)) {
         orth_log(ctx, ORTH_LOG_WARN, "metrics", "%s is gone: it begins anew after step %" PRId64, path, step);
         return ORTH_OK;
     }
     ORTH_TRY(orth_file_read(ctx, path, &text, &size));
-    const size_t keep = keep_lines(m, text, size, step, &d);
+    const size_t keep = keep_lines(m, text, size, step, &d, &missing);
     const orth_status s = keep < size ? orth_file_write(ctx, path, text, keep) : ORTH_OK;
     orth_mem_free(ctx, text);
     if (s == ORTH_OK && d.later > 0)
@@ -85,6 +130,8 @@ static orth_status trim(orth_ctx *ctx, orth_metrics *m, const char *path, int64_
     if (s == ORTH_OK && d.bad > 0)
         orth_log(ctx, ORTH_LOG_WARN, "metrics", "%s: lines dropped: %" PRId64 " (%" PRId64 " bytes) that are cut short or damaged, "
                  "from line %" PRId64 " on", path, d.bad, d.bad_bytes, d.first_bad);
+    if (s == ORTH_OK)
+        tell_missing(ctx, path, &missing);
     return s;
 }
 
@@ -151,6 +198,8 @@ orth_status orth_metrics_finish(orth_ctx *ctx, orth_metrics *m)
 {
     if (m->file && m->lines.num_bytes > 0 && write_lines(ctx, m) != ORTH_OK) /* the disk may have room again */
         orth_ctx_clear_error(ctx);                                           /* m->failed is the first failure */
+    if (m->file && m->failed.code == ORTH_OK && orth_file_sync(ctx, fileno(m->file), m->path) != ORTH_OK)
+        return ctx->error.code;
     const bool closed = !m->file || fclose(m->file) == 0;
     m->file = NULL;
     if (m->failed.code != ORTH_OK)

@@ -48,14 +48,14 @@ typedef struct {
 } orth_eval_figures;
 
 /* Opens `path` for appending; lines of steps after `resume_step` (left by a run that went further than
- * its checkpoint) and those that cannot be read are dropped first, with a warning. resume_step < 0: a new file.
+ * its checkpoint) and those that cannot be read are dropped first, with a warning; steps up to it that have no line are told, too. resume_step < 0: a new file.
  *
  * A line that cannot be written ends no call below: it is reported once, and m->failed holds the error, so that the run can
  * save before it ends; the line is written with the next one, at the latest by orth_metrics_finish. */
 orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t resume_step);
 /* From now on every step and evaluation also goes into an event file in the existing folder `dir`. ORTH_ERR_IO. */
 orth_status orth_metrics_open_events(orth_ctx *ctx, orth_metrics *m, const char *dir, int64_t steps_done);
-/* At the end of a run, before orth_metrics_close: all lines are in the file, or the error. */
+/* At the end of a run, before orth_metrics_close: all lines are on the disk, or the error. */
 orth_status orth_metrics_finish(orth_ctx *ctx, orth_metrics *m);
 void orth_metrics_close(orth_metrics *m);
 /* The memory of lines, by the rank that wrote them. */

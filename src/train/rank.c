@@ -470,6 +470,8 @@ static orth_status begin(orth_ctx *ctx, rank_state *s)
     r->metrics.log_every = r->cfg->train_log_every;
     r->metrics.print = r->options.print;
     ORTH_TRY(orth_metrics_open(ctx, &r->metrics, r->metrics_path, r->resumed ? s->steps_done : -1));
+    if (s->saver)
+        orth_saver_has_lines(s->saver, fileno(r->metrics.file), r->metrics_path);
     if (r->resumed && r->options.override && s->steps_done < r->last_step)
         ORTH_TRY(orth_resume_overrides(ctx, r->cfg, r->start_from, record_override, s));
     if (r->cfg->log_tensorboard && !r->options.watch)
@@ -515,8 +517,10 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
         ORTH_TRY(rank_write_memory(ctx, s));
     if (s->clock && s->steps_done >= r->options.timeline)
         ORTH_TRY(say_timeline(ctx, s));
+    orth_phase_begin(ctx, "writing metrics.jsonl");
     if (s->rank == 0)
         ORTH_TRY(orth_metrics_finish(ctx, &r->metrics));
+    orth_phase_end(ctx);
     if (!s->signal && s->rank == 0 && !r->options.watch) {
         orth_metrics_summary(&r->metrics, r->dir, s->steps_done);
         return write_complete(ctx, s);

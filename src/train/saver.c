@@ -38,6 +38,8 @@ struct orth_saver {
     float *chunk;                        /* behind it, where several ranks hand in */
     orth_checkpoint_view view;
     char *config;                        /* of the view */
+    int lines_fd;                        /* -1: none */
+    const char *lines_path;
     orth_ctx ctx;                        /* of the thread */
     orth_progress progress;              /* of the thread in the background */
     pthread_t thread;
@@ -145,7 +147,7 @@ orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config
     if (!s)
         return ORTH_ERR_NOMEM;
     *s = (orth_saver){.cfg = cfg, .model = model, .alone = alone, .run = run, .dir = dir, .background = in_background(cfg),
-                      .num_params = orth_model_num_params(model), .delayed = orth_setup_delayed(cfg, model), .newest = -1, .proven = -1, .resumed = -1};
+                      .num_params = orth_model_num_params(model), .delayed = orth_setup_delayed(cfg, model), .newest = -1, .proven = -1, .resumed = -1, .lines_fd = -1};
     if (!alone)
         s->source = *source;
     orth_progress_init(&s->progress);
@@ -254,10 +256,16 @@ static orth_status retain(orth_ctx *ctx, const orth_saver *s, int64_t after, int
 
 static orth_status save_and_retain(orth_ctx *ctx, const orth_saver *s)
 {
+    const orth_status lines = s->lines_fd >= 0 ? orth_file_sync(ctx, s->lines_fd, s->lines_path) : ORTH_OK;
+    const orth_error error = ctx->error;
+    orth_ctx_clear_error(ctx);
     if (s->spare >= 0) /* what was spared for it goes first: the disk holds keep + 1 at most */
         ORTH_TRY(retain(ctx, s, s->after, s->spare));
     ORTH_TRY(orth_checkpoint_save_in_run(ctx, s->run, s->dir, &s->view));
-    return retain(ctx, s, s->after, s->spare);
+    ORTH_TRY(retain(ctx, s, s->after, s->spare));
+    if (lines != ORTH_OK)
+        ctx->error = error;
+    return lines;
 }
 
 static void *write_main(void *arg)
@@ -352,6 +360,12 @@ orth_status orth_saver_outcome(orth_ctx *ctx, orth_saver *s, bool wait, orth_sav
 }
 
 /* ---- which stay ---- */
+
+void orth_saver_has_lines(orth_saver *s, int fd, const char *path)
+{
+    s->lines_fd = fd;
+    s->lines_path = path;
+}
 
 void orth_saver_goes_on(orth_saver *s, int64_t step)
 {

@@ -54,6 +54,10 @@ void orth_saver_destroy(orth_ctx *ctx, orth_saver *s);
 orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_executor *mine, const orth_checkpoint_state *state,
                              const orth_bytes *tokenizer, const char *tokenizer_config);
 
+/* Lines that tell of the steps, in an open file, which stays open until no write is under way: before a checkpoint gets its name they are on
+ * the disk. Where they cannot be, the checkpoint is saved, and that is the outcome of the write. */
+void orth_saver_has_lines(orth_saver *s, int fd, const char *path);
+
 /* The checkpoint that the run goes on from. */
 void orth_saver_goes_on(orth_saver *s, int64_t step);
 /* A step was done whose loss and gradients are finite: the newest checkpoint, even one that is being written, is proven. */

@@ -28,7 +28,7 @@
 
 /* KIND(name, errno of its failure) */
 #define KINDS(KIND)                                                                                        \
-    KIND(malloc, ENOMEM) KIND(write, ENOSPC) KIND(fsync, EIO) KIND(rename, EIO) KIND(open, EMFILE)          \
+    KIND(malloc, ENOMEM) KIND(write, ENOSPC) KIND(fsync, EIO) KIND(fdatasync, EIO) KIND(rename, EIO) KIND(open, EMFILE)          \
     KIND(close, EIO) KIND(mmap, ENOMEM) KIND(fopen, EMFILE) KIND(fwrite, ENOSPC) KIND(opendir, EMFILE)      \
     KIND(mkdir, ENOSPC) KIND(flock, EIO) KIND(remove, EIO) KIND(thread, EAGAIN)          \
     KIND(pwrite, EIO) KIND(pread, EIO) KIND(fclose, EIO)                                                    \
@@ -190,6 +190,11 @@ ssize_t pwrite(int fd, const void *bytes, size_t n, off_t at)
 ssize_t pread(int fd, void *bytes, size_t n, off_t at)
 {
     return fails(F_pread) ? -1 : NEXT(pread)(fd, bytes, n, at);
+}
+
+int fdatasync(int fd)
+{
+    return fails(F_fdatasync) ? -1 : NEXT(fdatasync)(fd);
 }
 
 int fsync(int fd)
