@@ -155,6 +155,7 @@ static const hang_case hangs[] = {
      "rank 0: it is stuck saving checkpoint step-00000004: writing checkpoint step-00000002: optimizer.safetensors, no byte for ", false},
     {"hang:/.tmp-step-00000004/state.json:1", "parallel.tp=2 checkpoint.every_steps=3",
      "rank 0: it is stuck writing checkpoint step-00000004: state.json, no byte for ", false},
+    {"hang:plan.json:1", "parallel.dp=2", "orthant: rank 0: it is stuck opening the run: plan.json, no byte for ", false},
     {"hang:metrics.jsonl:2", "parallel.dp=2", "rank 0: it is stuck writing metrics.jsonl, no progress for ", false},
     {"hang:memory.json:1", "parallel.dp=2", "rank 0: it is stuck writing memory.json: memory.json, no byte for ", false},
     {"hang:/.tmp-step-00000002/model:1", "parallel.dp=1 checkpoint.every_steps=2",

@@ -501,16 +501,61 @@ static orth_status run_processes(orth_ctx *ctx, const orth_run_options *options)
     return orth_run_ranks(ctx, (int)ranks, process_main, &copy, &o);
 }
 
+/* A run of threads, which is opened before there are ranks. */
+typedef struct {
+    orth_run run;
+    const orth_run_options *options;
+    orth_ctx *ctx;                /* of the caller, who waits: what is opened belongs to it */
+    orth_error error;
+} opening;
+
+static orth_status open_main(orth_ctx *rank, orth_world *world, void *arg)
+{
+    (void)world;
+    opening *o = arg;
+    struct orth_progress *const before = o->ctx->progress;
+    o->ctx->progress = rank->progress;
+    orth_phase_begin(o->ctx, "opening the run");
+    const orth_status s = orth_run_open(o->ctx, &o->run, o->options, NULL);
+    orth_phase_end(o->ctx);
+    o->ctx->progress = before;
+    o->error = rank->error = o->ctx->error;
+    orth_ctx_clear_error(o->ctx);
+    return s;
+}
+
+/* As the one rank of a world, whose watchdog finds a file that hangs. */
+static orth_status open_watched(orth_ctx *ctx, opening *o)
+{
+    const orth_world_options alone = orth_groups_options(o->options->cfg, 1, 1);
+    const orth_status s = orth_run_ranks(ctx, 1, open_main, o, &alone);
+    if (s != ORTH_OK && !ctx->error.left_behind && o->error.code != ORTH_OK)
+        ctx->error = o->error; /* with all that it says beside its message */
+    return s;
+}
+
+static orth_status run_threads(orth_ctx *ctx, opening *o)
+{
+    ORTH_TRY(open_watched(ctx, o));
+    orth_status s = process_peak(ctx, &o->run, NULL);
+    if (s == ORTH_OK)
+        s = orth_run_train(ctx, &o->run);
+    if (!ctx->error.left_behind)
+        orth_run_close(ctx, &o->run);
+    return s;
+}
+
 orth_status orth_run_whole(orth_ctx *ctx, const orth_run_options *options)
 {
-    orth_run run;
     if (options->cfg->comm_backend == ORTH_comm_backend_mpi)
         return run_processes(ctx, options);
-    ORTH_TRY(orth_run_open(ctx, &run, options, NULL));
-    orth_status s = process_peak(ctx, &run, NULL);
-    if (s == ORTH_OK)
-        s = orth_run_train(ctx, &run);
-    if (!ctx->error.left_behind)
-        orth_run_close(ctx, &run);
+    opening *o = ORTH_NEW(ctx, opening);
+    if (!o)
+        return ORTH_ERR_NOMEM;
+    o->options = options;
+    o->ctx = ctx;
+    const orth_status s = run_threads(ctx, o);
+    if (!ctx->error.left_behind) /* who did not come back may still use it */
+        orth_mem_free(ctx, o);
     return s;
 }
