@@ -229,6 +229,26 @@ TEST(what_hangs_is_found_in_every_phase_and_named)
     run_end(r);
 }
 
+/* ---- who does not want to wait ---- */
+
+/* The run hangs in a write of its checkpoint, and the folder of checkpoints does not answer either. */
+TEST(a_second_signal_ends_a_run_whose_file_system_hangs)
+{
+    char command[2048];
+    run_case *r = run_begin();
+    const double start = orth_clock_s();
+    snprintf(command, sizeof command, "cd %s || exit 99; " PRELOAD "SLOW_DISK=hang:/.tmp-step-00000002/model:1 DEAD_FOLDER=/checkpoints %s train "
+             "run.yaml train.steps=2 >log 2>&1 & P=$!; for i in $(seq 300); do ls a/checkpoints/.tmp-step-00000002/model* >/dev/null 2>&1 && break; "
+             "sleep 0.1; done; sleep 0.5; kill -INT $P; sleep 1.3; kill -INT $P; (sleep 20; kill -KILL $P) >/dev/null 2>&1 & K=$!; "
+             "wait $P; C=$?; kill $K; exit $C", r->dir, ORTH_BINARY);
+    const int code = run_shell(command, r->out, sizeof r->out);
+    char *log = run_read(r, "log", NULL);
+    if (code != 130 || !strstr(log, "orthant: ended at once by a second SIGINT; its checkpoints cannot be listed"))
+        fail_msg("exit %d after %.1f s:\n%.3000s", code, orth_clock_s() - start, log);
+    free(log);
+    run_end(r);
+}
+
 /* ---- processes ---- */
 
 /* A run of two processes, which saves after step 2, on such a disk (or with CLOCK_AHEAD); the exit code of mpirun. */
@@ -270,6 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slow_disks_readers_that_wait_pauses_and_load_are_no_failures),
         cmocka_unit_test(what_hangs_is_found_in_every_phase_and_named),
+        cmocka_unit_test(a_second_signal_ends_a_run_whose_file_system_hangs),
         cmocka_unit_test(processes_tell_a_slow_disk_and_a_clock_that_was_set_from_what_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "ckpt/folder.h"
 
+#define LOOK_MOST_NS 1000000000ll /* at the folder of checkpoints, whose file system may hang, which may be why the run is to end */
 #define SECOND_NS 1000000000ll    /* nearer together, two signals are one: launchers and terminals both send it */
 
 /* Verbs that end at a place of their own, with the word that comes first; NULL: any. */
@@ -24,7 +25,15 @@ static int pending(void *user)
     return s->got;
 }
 
-/* What a run that is cut off leaves: "the newest checkpoint is ...". */
+/* A look at the checkpoints by a thread of its own, which may not come back. */
+typedef struct {
+    const orth_stop *stop;
+    pthread_mutex_t mutex;
+    pthread_cond_t ended;
+    bool done;                    /* under mutex */
+    char newest[1024];            /* what a run that is cut off leaves: "the newest checkpoint is ..."; of the thread until it is done */
+} look;
+
 static void put_newest(const orth_stop *s, char *text, size_t n)
 {
     orth_ctx ctx = {.rank = 0}; /* of this thread */
@@ -40,11 +49,40 @@ static void put_newest(const orth_stop *s, char *text, size_t n)
     orth_mem_free(&ctx, dir);
 }
 
-/* Whoever sends a signal twice does not want to wait for a reader either. */
+static void *look_main(void *arg)
+{
+    look *l = arg;
+    put_newest(l->stop, l->newest, sizeof l->newest);
+    pthread_mutex_lock(&l->mutex);
+    l->done = true;
+    pthread_cond_signal(&l->ended);
+    pthread_mutex_unlock(&l->mutex);
+    return NULL;
+}
+
+/* False: it is not known within LOOK_MOST_NS. */
+static bool find_newest(look *l)
+{
+    pthread_t thread;
+    const struct timespec until = orth_clock_deadline(LOOK_MOST_NS);
+    pthread_mutex_init(&l->mutex, NULL);
+    orth_clock_cond_init(&l->ended);
+    if (pthread_create(&thread, NULL, look_main, l) != 0)
+        return false;
+    pthread_mutex_lock(&l->mutex);
+    while (!l->done && pthread_cond_timedwait(&l->ended, &l->mutex, &until) == 0)
+        ;
+    const bool done = l->done;
+    pthread_mutex_unlock(&l->mutex);
+    return done;
+}
+
+/* Whoever sends a signal twice does not want to wait for a reader, or for a disk, either. */
 static void end_at_once(const orth_stop *s, int signal)
 {
-    char newest[1024], line[1200];
-    put_newest(s, newest, sizeof newest);
+    char line[1200];
+    look l = {.stop = s};
+    const char *newest = find_newest(&l) ? l.newest : "its checkpoints cannot be listed: their file system does not answer, --resume continues from the newest";
     const int n = snprintf(line, sizeof line, "orthant: ended at once by a second %s; %s\n", orth_signal_name(signal), newest);
     struct pollfd err = {.fd = STDERR_FILENO, .events = POLLOUT};
     ssize_t written = poll(&err, 1, 100) > 0 ? write(STDERR_FILENO, line, (size_t)n) : 0;

@@ -5,10 +5,12 @@
  *   SLOW_DISK=hang:NAME:N     the N-th write (or fwrite) to a file whose name contains NAME never returns
  *   SLOW_DISK=dead:NAME:AFTER:N   from the N-th write (or fwrite) to AFTER on, whoever opens a file whose name contains NAME, or reads it
  *                             through a mapping, waits for ever
+ *   SLOW_DISK=hang:NAME:N DEAD_FOLDER=TEXT   whoever opens a folder whose path contains TEXT after that write has begun waits for ever, too
  *   CLOCK_AHEAD=3600          the wall clock is that many seconds before the one by which the system ends waits, as if somebody had set it
  *                             back between the two looks at it
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -94,6 +96,14 @@ int open(const char *path, int flags, ...)
 
 /* ---- writes ---- */
 
+static atomic_bool has_hung;
+
+static void hang(void)
+{
+    has_hung = true;
+    wait_for_ever(0);
+}
+
 static void hang_at(int fd)
 {
     static _Atomic int writes;
@@ -109,7 +119,16 @@ static void hang_at(int fd)
     if (hangs < 1)
         make_dead();
     else
+        hang();
+}
+
+DIR *opendir(const char *path)
+{
+    DIR *(*real)(const char *) = (DIR *(*)(const char *))dlsym(RTLD_NEXT, "opendir");
+    const char *dead = getenv("DEAD_FOLDER");
+    if (has_hung && dead && strstr(path, dead))
         wait_for_ever(0);
+    return real(path);
 }
 
 int fsync(int fd)
