@@ -1,6 +1,6 @@
 /* test_watchdog.c -- whole runs on a slow disk, before a reader that does not read, stopped for a while, on a loaded
- * machine, or with a wall clock that is set: none is blamed. And reads and writes that hang: found within their limit, with rank, phase and file. Ranks are threads, and
- * processes of MPI.
+ * machine, or with a wall clock that is set: none is blamed. And reads and writes that hang: found within their limit, with rank, phase
+ * and file. Ranks are threads, and processes of MPI.
  *
  * A case is drawn from a seed: ORTH_SEED, or the clock, printed. ORTH_ALARMS=n: as many undisturbed runs (make soak).
  */

@@ -147,7 +147,8 @@ orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config
     if (!s)
         return ORTH_ERR_NOMEM;
     *s = (orth_saver){.cfg = cfg, .model = model, .alone = alone, .run = run, .dir = dir, .background = in_background(cfg),
-                      .num_params = orth_model_num_params(model), .delayed = orth_setup_delayed(cfg, model), .newest = -1, .proven = -1, .resumed = -1, .lines_fd = -1};
+                      .num_params = orth_model_num_params(model), .delayed = orth_setup_delayed(cfg, model), .newest = -1, .proven = -1,
+                      .resumed = -1, .lines_fd = -1};
     if (!alone)
         s->source = *source;
     orth_progress_init(&s->progress);
