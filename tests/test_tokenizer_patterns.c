@@ -32,7 +32,7 @@ static uint64_t split_hash(orth_ctx *ctx, const orth_tokenizer *tok, const json_
     uint64_t h = 0xCBF29CE484222325;
     for (size_t i = 0; i < json_array_size(texts); i++) {
         const json_t *t = json_array_get(texts, i);
-        CHECK_OK(ctx, orth_splitter_run(ctx, &s, tok, json_string_value(t), json_string_length(t), true));
+        CHECK_OK(ctx, orth_splitter_run(ctx, &s, tok, json_string_value(t), json_string_length(t), true, false));
         for (int64_t k = 0; k < s.in.num; k++)
             h = fnv(fnv(h, s.in.v[k].p, s.in.v[k].num_bytes), "\xff", 1);
         h = fnv(h, "\xff", 1);

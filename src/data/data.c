@@ -61,13 +61,16 @@ static orth_status check_text(orth_ctx *ctx, const orth_data_options *o)
     return status;
 }
 
+/* Counts the changes of what prepare makes of the same text. 2: the pieces of a document are encoded as one text. */
+#define PREPARE_VERSION 2
+
 /* Everything that decides what prepare makes of the files; tok NULL: what decides the tokenizer. */
 static orth_status cache_key(orth_ctx *ctx, const orth_data_options *o, const orth_inputs *files,
                              const orth_tokenizer *tok, uint64_t *out)
 {
     uint64_t h = tok ? orth_tokenizer_fingerprint(tok) : (uint64_t)o->auto_vocab;
     const orth_special_tokens *special = tok ? orth_tokenizer_special(tok) : NULL;
-    const uint64_t numbers[] = {(uint64_t)(o->valid_fraction * 0x1p52), o->seed, ORTH_SHARD_VERSION};
+    const uint64_t numbers[] = {(uint64_t)(o->valid_fraction * 0x1p52), o->seed, ORTH_SHARD_VERSION, PREPARE_VERSION};
     h = add_text(add_text(h + o->text.format, o->text.separator), o->text.field);
     if (o->text.separator && strchr(o->text.separator, '\\')) /* its escapes were not always read */
         h = add_text(h, "escapes");

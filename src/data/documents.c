@@ -106,24 +106,58 @@ static const char *paragraph_piece(const orth_documents *d, const char **next)
     return without_line_end(d->p, stop);
 }
 
-/* The first place between a and b where the tokens do not change by a cut: in front of a `c` that follows a letter or a
- * digit of ASCII (tokenizer_count.c cuts likewise). */
-static const char *neutral_cut(const char *a, const char *b, char c)
+/* What stands around a place to cut at. */
+typedef bool (*place_fn)(const uint8_t *classes, const char *p);
+
+/* A letter or a digit of ASCII (tokenizer_count.c cuts likewise). */
+static bool behind_ascii_word(const uint8_t *classes, const char *p)
 {
-    for (const char *p = a; (p = memchr(p, c, (size_t)(b - p))) != NULL; p++) {
-        const char before = (char)(p[-1] | 0x20);
-        if ((before >= 'a' && before <= 'z') || (p[-1] >= '0' && p[-1] <= '9'))
+    (void)classes;
+    const char before = (char)(p[-1] | 0x20);
+    return (before >= 'a' && before <= 'z') || (p[-1] >= '0' && p[-1] <= '9');
+}
+
+/* Class of the character before p, of which there are four bytes or more; that of a sign if it is not UTF-8. */
+static int class_before(const uint8_t *classes, const char *p)
+{
+    const unsigned char *q = (const unsigned char *)p - 1;
+    int n;
+    while (q > (const unsigned char *)p - 4 && (*q & 0xC0) == 0x80)
+        q--;
+    const size_t whole = orth_utf8_valid_prefix(q, (const unsigned char *)p);
+    return q + whole == (const unsigned char *)p ? orth_char_class(classes, orth_utf8_at(q, &n)) : 0;
+}
+
+static bool behind_letter(const uint8_t *classes, const char *p)
+{
+    return (p[-1] & 0x80) && (class_before(classes, p) & ORTH_CHAR_LETTER);
+}
+
+/* A byte follows the space: the text is longer than the piece. */
+static bool between_signs(const uint8_t *classes, const char *p)
+{
+    return !is_space(p[1]) && !(class_before(classes, p) & ORTH_CHAR_SPACE);
+}
+
+/* In front of the first `c` between a and b that stands at such a place. */
+static const char *cut_before(const uint8_t *classes, const char *a, const char *b, char c, place_fn is_place)
+{
+    for (const char *p = a; (p = memchr(p, c, (size_t)(b - p))) != NULL; p++)
+        if (is_place(classes, p))
             return p;
-    }
     return NULL;
 }
 
 /* Where to cut between a and b: see documents.h. */
-static const char *cut_between(const char *a, const char *b)
+static const char *cut_between(const uint8_t *classes, const char *a, const char *b)
 {
-    const char *cut = neutral_cut(a, b, '\n');
-    if (!cut)
-        cut = neutral_cut(a, b, ' ');
+    static const struct {
+        char c;
+        place_fn is_place;
+    } places[] = {{'\n', behind_ascii_word}, {' ', behind_ascii_word}, {'\n', behind_letter}, {' ', behind_letter}, {' ', between_signs}};
+    const char *cut = NULL;
+    for (int i = 0; i < ORTH_COUNT(places) && !cut; i++)
+        cut = cut_before(classes, a, b, places[i].c, places[i].is_place);
     if (cut)
         return cut;
     if ((cut = memchr(a, '\n', (size_t)(b - a))) != NULL)
@@ -138,7 +172,7 @@ static const char *file_piece(const orth_documents *d, const char **next)
     const size_t left = (size_t)(d->end - d->p);
     *next = d->end;
     if (left > 2 * d->unit)
-        *next = cut_between(d->p + d->unit, d->p + 2 * d->unit);
+        *next = cut_between(d->classes, d->p + d->unit, d->p + 2 * d->unit);
     else if (!d->final)
         return NULL;
     return *next;
@@ -175,7 +209,12 @@ bool orth_documents_next(orth_documents *d, orth_document *out)
         const int64_t line_number = d->line_number++;
         d->p = next;
         d->found = d->found || (d->kind == ORTH_DOCS_TEXT && next > stop);
-        *out = (orth_document){begin, (size_t)(stop - begin), line_number, d->kind == ORTH_DOCS_FILE && next < d->end};
+        *out = (orth_document){.text = begin, .num_bytes = (size_t)(stop - begin), .line_number = line_number};
+        if (d->kind == ORTH_DOCS_FILE) {
+            out->continues = d->continues;
+            out->num_after = (size_t)(d->end - next);
+            out->goes_on = d->continues = next < d->end;
+        }
         if (d->kind == ORTH_DOCS_FILE || !orth_text_is_blank(begin, (size_t)(stop - begin)))
             return true;
     }

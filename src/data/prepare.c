@@ -1,7 +1,9 @@
 /* prepare.c -- see prepare.h.
  *
- *   read a window of documents -> encode them on all threads -> write them in order -> next window
+ *   read a window of documents -> join pieces -> encode on all threads -> write in order -> next window
  *
+ * Pieces of one document (documents.h) that are in the same split are joined and encoded as one text, except where the cut between
+ * them is known to be neutral: there the threads share the work. What a window does not end of such a text is kept for the next.
  * Each thread appends to a buffer of its own; a document remembers in whose buffer its tokens are.
  */
 #include "data/prepare.h"
@@ -18,6 +20,7 @@
 #include "data/prepare_output.h"
 
 #define BATCH_DOCS 65536
+#define JOINED_BYTES ((size_t)16 << 20) /* a text of pieces ends with the one that reaches this, neutral or not: encoding takes many times its memory */
 
 typedef struct {
     int worker;              /* in whose buffer the tokens are */
@@ -42,6 +45,11 @@ typedef struct {
     encode_worker *workers;  /* [num_workers] */
     int num_workers;
     orth_document *texts;    /* [BATCH_DOCS] */
+    int64_t *num_pieces;     /* [BATCH_DOCS] of each text */
+    orth_document open;      /* a text of pieces that has not ended, its bytes in kept[which]; open_pieces = 0: there is none */
+    int64_t open_pieces;
+    orth_bytes kept[2];      /* the other one may hold the first text of the present batch */
+    int which;
     batch_doc *docs;         /* [BATCH_DOCS] */
 } encoding;
 
@@ -69,7 +77,7 @@ static orth_status encode_document(const encoding *e, encode_worker *w, const or
     ORTH_TRY(orth_reader_text(&w->ctx, e->reader, text, &w->text, &p, &n));
     if (orth_reader_is_jsonl(e->reader) && orth_text_is_blank(p, n))
         return ORTH_OK;
-    ORTH_TRY(orth_encoder_encode(&w->ctx, w->encoder, &w->ids, p, n));
+    ORTH_TRY(orth_encoder_encode_part(&w->ctx, w->encoder, &w->ids, p, n, (orth_text_part){text->continues, text->goes_on}));
     ORTH_TRY(append_id(&w->ctx, &w->ids, e->eot));
     d->num = w->ids.num - d->first;
     d->text_bytes = (int64_t)n;
@@ -102,23 +110,85 @@ static orth_status encode_batch(orth_ctx *ctx, encoding *e, orth_prepare_output 
             return orth_fail(ctx, d->status, w->ctx.error.file, w->ctx.error.line, "%s",
                              w->ctx.error.message);
         if (d->num > 0)
-            ORTH_TRY(orth_prepare_output_piece(ctx, out, w->ids.v + d->first, d->num, d->text_bytes,
-                                               e->texts[i].goes_on));
+            ORTH_TRY(orth_prepare_output_pieces(ctx, out, w->ids.v + d->first, d->num, d->text_bytes, e->num_pieces[i],
+                                                e->texts[i].goes_on));
     }
     return ORTH_OK;
+}
+
+/* ---- joining ---- */
+
+static orth_status keep(orth_ctx *ctx, encoding *e, const char *text, size_t num_bytes)
+{
+    orth_bytes *b = &e->kept[e->which];
+    if (b->cap - b->num < num_bytes) {
+        const size_t cap = ORTH_MAX(b->num + num_bytes, 2 * b->cap);
+        char *v = orth_mem_realloc(ctx, b->v, cap);
+        if (!v)
+            return ORTH_ERR_NOMEM;
+        b->v = v;
+        b->cap = cap;
+    }
+    memcpy(b->v + b->num, text, num_bytes);
+    b->num += num_bytes;
+    return ORTH_OK;
+}
+
+/* Whether a text that ends with `piece`, number `index`, is encoded by itself, whatever follows. */
+static bool ends_text(const encoding *e, const orth_document *text, const orth_document *piece, int64_t index)
+{
+    const orth_prepare_options *o = e->options;
+    return !piece->goes_on || text->num_bytes >= JOINED_BYTES || orth_prepare_held_out(o, index) != orth_prepare_held_out(o, index + 1) ||
+           orth_tokenizer_cuts(o->tokenizer, piece->text, piece->num_bytes, piece->text + piece->num_bytes, piece->num_after);
+}
+
+/* Makes texts of the *num pieces in e->texts, the first of which has number `index`; *num is then how many of them have ended. */
+static orth_status join_pieces(orth_ctx *ctx, encoding *e, int64_t index, int64_t *num)
+{
+    int64_t n = 0;
+    orth_document text = e->open;
+    bool kept = e->open_pieces > 0;
+    index += e->open_pieces;
+    for (int64_t i = 0; i < *num; i++, index++) {
+        const orth_document piece = e->texts[i];
+        if (kept)
+            ORTH_TRY(keep(ctx, e, piece.text, piece.num_bytes));
+        if (e->open_pieces++ == 0)
+            text = piece;
+        else
+            text.num_bytes += piece.num_bytes; /* they stand side by side */
+        text.goes_on = piece.goes_on;
+        if (!ends_text(e, &text, &piece, index))
+            continue;
+        if (kept)
+            text.text = e->kept[e->which].v;
+        e->num_pieces[n] = e->open_pieces;
+        e->texts[n++] = text;
+        e->open_pieces = 0;
+        kept = false;
+    }
+    *num = n;
+    e->open = text;
+    if (e->open_pieces == 0 || kept)
+        return ORTH_OK;
+    e->which = !e->which;
+    e->kept[e->which].num = 0;
+    return keep(ctx, e, text.text, text.num_bytes);
 }
 
 static orth_status encode_input(orth_ctx *ctx, encoding *e, orth_prepare_output *out, const char *path)
 {
     const int64_t before = orth_reader_bytes(e->reader);
-    int64_t kept = 0, num = 0;
+    int64_t kept = 0, num = 0, read = 0;
     ORTH_TRY(orth_reader_input(ctx, e->reader, path));
     do {
         ORTH_TRY(orth_reader_next(ctx, e->reader, e->texts, BATCH_DOCS, &num));
+        read = num;
+        ORTH_TRY(join_pieces(ctx, e, out->num_pieces, &num));
         ORTH_TRY(encode_batch(ctx, e, out, num));
         for (int64_t i = 0; i < num; i++)
             kept += (int64_t)e->texts[i].num_bytes;
-    } while (num > 0);
+    } while (read > 0);
     const bool jsonl = orth_reader_is_jsonl(e->reader);
     *(jsonl ? &out->result.num_jsonl : &out->result.num_text) += 1;
     out->result.read_bytes = orth_reader_bytes(e->reader);
@@ -174,8 +244,9 @@ static orth_status start(orth_ctx *ctx, encoding *e)
     ORTH_TRY(orth_reader_create(ctx, &e->reader, &e->options->text, e->options->num_inputs));
     e->texts = ORTH_NEW_ARRAY(ctx, orth_document, BATCH_DOCS);
     e->docs = ORTH_NEW_ARRAY(ctx, batch_doc, BATCH_DOCS);
+    e->num_pieces = ORTH_NEW_ARRAY(ctx, int64_t, BATCH_DOCS);
     e->workers = ORTH_NEW_ARRAY(ctx, encode_worker, n);
-    if (!e->texts || !e->docs || !e->workers)
+    if (!e->texts || !e->docs || !e->num_pieces || !e->workers)
         return ORTH_ERR_NOMEM;
     for (; e->num_workers < n;)
         ORTH_TRY(start_worker(ctx, e, &e->workers[e->num_workers++]));
@@ -194,6 +265,9 @@ static void stop(orth_ctx *ctx, encoding *e)
         orth_ctx_destroy(&w->ctx);
     }
     orth_mem_free(ctx, e->workers);
+    orth_bytes_free(ctx, &e->kept[0]);
+    orth_bytes_free(ctx, &e->kept[1]);
+    orth_mem_free(ctx, e->num_pieces);
     orth_mem_free(ctx, e->docs);
     orth_mem_free(ctx, e->texts);
     orth_reader_free(ctx, e->reader);

@@ -57,29 +57,29 @@ static orth_status close_shard(orth_ctx *ctx, prepare_split *s)
     return ORTH_OK;
 }
 
-static bool is_held_out(const orth_prepare_options *o, int64_t piece)
+bool orth_prepare_held_out(const orth_prepare_options *o, int64_t piece)
 {
     const uint32_t u = orth_philox(o->seed, ORTH_STREAM_SPLIT, 0, (uint64_t)piece).v[0];
     return piece > 0 && (double)u < o->valid_fraction * 0x1p32;
 }
 
-orth_status orth_prepare_output_piece(orth_ctx *ctx, orth_prepare_output *out, const int32_t *tokens, int64_t n,
-                                      int64_t text_bytes, bool goes_on)
+orth_status orth_prepare_output_pieces(orth_ctx *ctx, orth_prepare_output *out, const int32_t *tokens, int64_t n,
+                                       int64_t text_bytes, int64_t num_pieces, bool goes_on)
 {
     const int64_t index = out->num_pieces;
-    const bool held_out = is_held_out(out->options, index);
+    const bool held_out = orth_prepare_held_out(out->options, index);
     prepare_split *s = &out->splits[held_out];
     const int64_t limit = out->options->shard_tokens ? out->options->shard_tokens : DEFAULT_SHARD_TOKENS;
     if (!s->writer)
         ORTH_TRY(open_shard(ctx, out, s));
     const bool begins = !s->in_document, full = orth_shard_writer_tokens(s->writer) + n >= limit;
-    s->in_document = goes_on && n > 1 && !full && is_held_out(out->options, index + 1) == held_out;
+    s->in_document = goes_on && n > 1 && !full && orth_prepare_held_out(out->options, index + num_pieces) == held_out;
     n -= s->in_document;
     ORTH_TRY(begins ? orth_shard_writer_document(ctx, s->writer, tokens, n, text_bytes)
                     : orth_shard_writer_more(ctx, s->writer, tokens, n, text_bytes));
     if (full)
         ORTH_TRY(close_shard(ctx, s));
-    out->num_pieces++;
+    out->num_pieces += num_pieces;
     *(held_out ? &out->result.valid_docs : &out->result.train_docs) += begins;
     *(held_out ? &out->result.valid_tokens : &out->result.train_tokens) += n;
     out->result.text_bytes += text_bytes;

@@ -27,10 +27,12 @@ typedef struct {
 /* *out is ready for orth_prepare_output_end even on failure. */
 orth_status orth_prepare_output_begin(orth_ctx *ctx, orth_prepare_output *out,
                                       const orth_prepare_options *options);
-/* Pieces come in the order of their index, which decides the split; most are a document whole. `tokens` end with the
- * end-of-text token, which is left out where the document goes on in the next piece and in this shard. */
-orth_status orth_prepare_output_piece(orth_ctx *ctx, orth_prepare_output *out, const int32_t *tokens, int64_t n,
-                                      int64_t text_bytes, bool goes_on);
+/* Whether the piece of this index, from 0 over all inputs, is held out for validation. */
+bool orth_prepare_held_out(const orth_prepare_options *options, int64_t piece);
+/* The next num_pieces pieces, all of the same split, which is that of their index; most are one piece that is a document whole. `tokens` end
+ * with the end-of-text token, which is left out where the document goes on in the next piece and in this shard. */
+orth_status orth_prepare_output_pieces(orth_ctx *ctx, orth_prepare_output *out, const int32_t *tokens, int64_t n,
+                                       int64_t text_bytes, int64_t num_pieces, bool goes_on);
 orth_status orth_prepare_output_commit(orth_ctx *ctx, orth_prepare_output *out);
 /* Releases all; without commit nothing of the folder is left. */
 void orth_prepare_output_end(orth_ctx *ctx, orth_prepare_output *out);

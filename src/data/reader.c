@@ -23,6 +23,8 @@ struct orth_reader {
     char *window;              /* heap */
     size_t cap;
     orth_documents docs;
+    orth_arena arena;
+    uint8_t *classes;          /* of characters, in the arena */
     orth_content content;      /* of the present input */
     int64_t num_invalid;       /* bytes of all inputs that are not UTF-8 */
     char *first_invalid;       /* input that the first of them is in, heap; NULL: there is none */
@@ -40,7 +42,9 @@ orth_status orth_reader_create(orth_ctx *ctx, orth_reader **out, const orth_text
     r->num_inputs = num_inputs;
     r->cap = WINDOW_BYTES;
     r->window = orth_mem_alloc(ctx, r->cap);
-    const orth_status status = r->window ? orth_separator_read(ctx, &r->separator, options->separator) : ORTH_ERR_NOMEM;
+    orth_status status = r->window ? orth_separator_read(ctx, &r->separator, options->separator) : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK)
+        status = orth_char_classes_create(ctx, &r->arena, &r->classes);
     if (status == ORTH_OK)
         *out = r;
     else
@@ -56,6 +60,7 @@ void orth_reader_free(orth_ctx *ctx, orth_reader *r)
     orth_mem_free(ctx, r->separator);
     orth_mem_free(ctx, r->first_invalid);
     orth_mem_free(ctx, r->window);
+    orth_arena_release(ctx, &r->arena);
     orth_mem_free(ctx, r);
 }
 
@@ -218,6 +223,7 @@ static orth_status begin(orth_ctx *ctx, orth_reader *r, const char *path)
     r->cuts = r->cuts || r->docs.kind == ORTH_DOCS_TEXT;
     r->found = r->found || r->docs.found;
     r->docs = orth_documents_begin(jsonl, r->separator);
+    r->docs.classes = r->classes;
     r->docs.p = r->docs.end = r->window;
     r->bytes_before = r->bytes;
     r->content = (orth_content){0};

@@ -126,7 +126,20 @@ void orth_encoder_free(orth_ctx *ctx, orth_encoder *enc); /* NULL is fine */
 orth_status orth_encoder_encode(orth_ctx *ctx, orth_encoder *enc, orth_ids *ids, const char *text,
                                 size_t num_bytes);
 
-/* One call's worth of the above, for short texts. */
+/* Where a part of a text stands; zero-initialised: it is the whole text. */
+typedef struct {
+    bool continues;             /* something comes before it: no space is put before it, and none is stripped there */
+    bool goes_on;               /* something follows: no space is stripped at its end */
+} orth_text_part;
+/* The same, of a part of a text. The parts together are what one call gives if the cuts between them are neutral. */
+orth_status orth_encoder_encode_part(orth_ctx *ctx, orth_encoder *enc, orth_ids *ids, const char *text,
+                                     size_t num_bytes, orth_text_part part);
+/* Whether the cut between `before` and `after`, which stand side by side in a text, is known to be neutral: both are at least a byte,
+ * and as much of them as there is. Many cuts are neutral of which this is not known. */
+bool orth_tokenizer_cuts(const orth_tokenizer *tok, const char *before, size_t before_bytes, const char *after,
+                         size_t after_bytes);
+
+/* One call's worth of orth_encoder_encode, for short texts. */
 orth_status orth_tokenizer_encode(orth_ctx *ctx, const orth_tokenizer *tok, orth_ids *ids, const char *text,
                                   size_t num_bytes);
 /* Appends the bytes of the ids; special tokens appear as their content unless skip_special.

@@ -83,6 +83,18 @@ int32_t orth_char_token(const orth_tokenizer *tok, const char *p, size_t num_byt
     return id >= 0 && (tok->tokens[id].flags & ORTH_TOKEN_MODEL) ? id : -1;
 }
 
+/* a and b are the characters at p and q. */
+static bool parts(const orth_tokenizer *tok, uint32_t a, const char *p, size_t p_bytes, uint32_t b, const char *q, size_t q_bytes)
+{
+    return !has_pair(&tok->joins, a, b) && orth_char_token(tok, p, p_bytes) >= 0 && orth_char_token(tok, q, q_bytes) >= 0;
+}
+
+bool orth_chars_part(const orth_tokenizer *tok, const char *a, size_t a_bytes, const char *b, size_t b_bytes)
+{
+    int n;
+    return parts(tok, orth_utf8_at((const unsigned char *)a, &n), a, a_bytes, orth_utf8_at((const unsigned char *)b, &n), b, b_bytes);
+}
+
 const char *orth_cut(const orth_tokenizer *tok, const char *p, const char *end)
 {
     int n;
@@ -90,8 +102,7 @@ const char *orth_cut(const orth_tokenizer *tok, const char *p, const char *end)
     const char *last = p;
     for (p += n; p < end; last = p, p += n) {
         const uint32_t c = orth_utf8_at((const unsigned char *)p, &n);
-        if (!has_pair(&tok->joins, before, c) && orth_char_token(tok, last, (size_t)(p - last)) >= 0 &&
-            orth_char_token(tok, p, (size_t)n) >= 0)
+        if (parts(tok, before, last, (size_t)(p - last), c, p, (size_t)n))
             return p;
         before = c;
     }

@@ -53,7 +53,7 @@ static orth_status derive_decoded(orth_ctx *ctx, orth_tokenizer *tok)
         const char *text = t->content;
         size_t n = t->content_bytes;
         if ((t->flags & ORTH_TOKEN_ADDED) && (t->flags & ORTH_TOKEN_NORMALIZED))
-            ORTH_TRY_GOTO(orth_normalize(ctx, tok, &matcher, normal, &text, &n));
+            ORTH_TRY_GOTO(orth_normalize(ctx, tok, &matcher, normal, &text, &n, (orth_text_part){0}));
         ORTH_TRY_GOTO(orth_decoder_token(ctx, &tok->decoder, decoded, &text, &n));
         ORTH_TRY_GOTO(set_bytes(ctx, tok, t, text, n));
     }
@@ -136,7 +136,7 @@ static orth_status build_tries(orth_ctx *ctx, orth_tokenizer *tok, const char *n
         }
         const char *text = t->content;
         size_t n = t->content_bytes;
-        ORTH_TRY_GOTO(orth_normalize(ctx, tok, &matcher, normal, &text, &n));
+        ORTH_TRY_GOTO(orth_normalize(ctx, tok, &matcher, normal, &text, &n, (orth_text_part){0}));
         ORTH_TRY_GOTO(add_normalized(ctx, tok, text, n, id, name));
     }
 done:
@@ -165,5 +165,5 @@ orth_status orth_tokenizer_derive(orth_ctx *ctx, orth_tokenizer *tok, const char
     ORTH_TRY(build_maps(ctx, tok));
     ORTH_TRY(check_byte_fallback(ctx, tok, name));
     ORTH_TRY(build_tries(ctx, tok, name));
-    return ORTH_OK;
+    return orth_neutral_derive(ctx, tok);
 }

@@ -44,6 +44,8 @@ struct orth_encoder {
     orth_splitter splitter;
     orth_bytes normal[2];
     const char *text;           /* where the text that is being encoded begins */
+    const char *joins_before, *joins_behind; /* where that text is joined to others: its begin and its end, or NULL */
+    const char *plain_joins;    /* the former, normalized; NULL: not in what is being encoded now */
     orth_bpe_scratch scratch;
 };
 
@@ -231,7 +233,7 @@ static orth_status encode_plain(orth_ctx *ctx, orth_encoder *enc, orth_ids *out,
     if (enc->scan != ORTH_SCAN_NONE)
         return encode_scanned(ctx, enc, out, p, end);
     orth_splitter *s = &enc->splitter;
-    ORTH_TRY(orth_splitter_run(ctx, s, enc->tok, p, (size_t)(end - p), p == enc->text));
+    ORTH_TRY(orth_splitter_run(ctx, s, enc->tok, p, (size_t)(end - p), p == enc->text, p == enc->plain_joins));
     for (int64_t i = 0; i < s->in.num; i++) {
         const orth_piece *w = &s->in.v[i];
         ORTH_TRY(orth_ids_reserve(ctx, out, (int64_t)w->num_bytes + SHORT_IDS));
@@ -314,7 +316,9 @@ static orth_status encode_normal(orth_ctx *ctx, orth_encoder *enc, orth_ids *out
                                  const char *end)
 {
     size_t num_bytes = (size_t)(end - p);
-    ORTH_TRY(orth_normalize(ctx, enc->tok, &enc->splitter.matcher, enc->normal, &p, &num_bytes));
+    const orth_text_part part = {.continues = p == enc->joins_before, .goes_on = end == enc->joins_behind};
+    ORTH_TRY(orth_normalize(ctx, enc->tok, &enc->splitter.matcher, enc->normal, &p, &num_bytes, part));
+    enc->plain_joins = part.continues ? p : NULL;
     return encode_around(ctx, enc, out, &enc->tok->normalized_added, encode_plain, p, p + num_bytes);
 }
 
@@ -341,7 +345,15 @@ static orth_status encode_text(orth_ctx *ctx, orth_encoder *enc, orth_ids *out, 
 orth_status orth_encoder_encode(orth_ctx *ctx, orth_encoder *enc, orth_ids *ids, const char *text,
                                 size_t num_bytes)
 {
+    return orth_encoder_encode_part(ctx, enc, ids, text, num_bytes, (orth_text_part){0});
+}
+
+orth_status orth_encoder_encode_part(orth_ctx *ctx, orth_encoder *enc, orth_ids *ids, const char *text,
+                                     size_t num_bytes, orth_text_part part)
+{
     const int64_t before = ids->num;
+    enc->joins_before = part.continues ? text : NULL;
+    enc->joins_behind = part.goes_on ? text + num_bytes : NULL;
     const orth_status status = num_bytes ? encode_text(ctx, enc, ids, text, text + num_bytes) : ORTH_OK;
     if (status != ORTH_OK)
         ids->num = before;

@@ -16,6 +16,7 @@
  *   tokenizer_properties.c  the character sets that patterns name
  *   tokenizer_decoder.c  the decoder section, ids -> text
  *   tokenizer_cut.c      where a text can be cut without a merge across
+ *   tokenizer_neutral.c  where a text can be cut into parts that are encoded one by one
  *   tokenizer_bpe.c      one word -> ids
  *   tokenizer_encode.c   text -> pieces -> words -> ids
  *   tokenizer_train.c, tokenizer_count.c   learning merges from word counts; counting words
@@ -24,50 +25,9 @@
 #define ORTH_DATA_TOKENIZER_IMPL_H
 
 #include "base/arena.h"
+#include "data/char_class.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer_pattern.h"
-
-/* ---- character classes (unicode_classes.def) ---- */
-
-enum {
-    ORTH_CHAR_LETTER = 1,
-    ORTH_CHAR_NUMBER = 2,
-    ORTH_CHAR_SPACE = 4,
-    ORTH_CHAR_WORD = 8,
-    ORTH_CHAR_NFC_UNSAFE = 16,
-    ORTH_CHAR_NUMERIC = 32,     /* a number to the pre-tokenizer Digits, whose Unicode is newer */
-    ORTH_CHAR_FORM_UNSAFE = 64, /* NFD, NFKC or NFKD may change or move it */
-};
-/* Code points below this have their class in a table; none above has one but variation selectors. */
-#define ORTH_CHAR_TABLE 0x40000
-
-static inline int orth_char_class(const uint8_t *classes, uint32_t c)
-{
-    return c < ORTH_CHAR_TABLE ? classes[c] : c >= 0xE0100 && c <= 0xE01EF ? ORTH_CHAR_WORD : 0;
-}
-
-/* The character at p in well-formed UTF-8; *n is set to its bytes. */
-static inline uint32_t orth_utf8_at(const unsigned char *p, int *n)
-{
-    if (p[0] < 0x80) {
-        *n = 1;
-        return p[0];
-    }
-    if (p[0] < 0xE0) {
-        *n = 2;
-        return (uint32_t)(p[0] & 0x1F) << 6 | (p[1] & 0x3F);
-    }
-    if (p[0] < 0xF0) {
-        *n = 3;
-        return (uint32_t)(p[0] & 0x0F) << 12 | (uint32_t)(p[1] & 0x3F) << 6 | (p[2] & 0x3F);
-    }
-    *n = 4;
-    return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3F) << 12 | (uint32_t)(p[2] & 0x3F) << 6 |
-           (p[3] & 0x3F);
-}
-
-/* Bytes of well-formed UTF-8 from p on; end - p if all of it is. */
-size_t orth_utf8_valid_prefix(const unsigned char *p, const unsigned char *end);
 
 /* ---- hash tables ---- */
 
@@ -230,6 +190,18 @@ typedef struct {
     uint8_t ascii[128][16];     /* the same for ASCII, a bit each */
 } orth_char_pairs;
 
+/* What is known of all places where a text may be cut without a change of its ids (tokenizer_neutral.c). */
+typedef struct {
+    enum { ORTH_NEUTRAL_NONE, ORTH_NEUTRAL_WORDS, ORTH_NEUTRAL_CHARS } kind; /* none are known; words of bytes end there; no merge crosses them */
+    bool ascii_only;            /* the normalizer changes letters: only those of ASCII are looked at */
+    bool in_tokens;             /* an added token holds white space behind another character */
+    bool lines_in_tokens;       /* an added token holds another character behind white space */
+    bool space_splits;          /* CHARS: a word begins at each space */
+    bool newline_alone;         /* CHARS: a newline has no token, and the token of its byte merges with none */
+    const char *space;          /* CHARS: what becomes of a space, one character */
+    uint8_t ends[32], starts[32]; /* a bit for each byte: no cut behind it, and none behind a line in front of it, because of added tokens */
+} orth_neutral;
+
 struct orth_tokenizer {
     orth_arena arena;           /* all that is not listed as owned below */
     char *text;                 /* what is left of the arena's block for strings */
@@ -261,6 +233,7 @@ struct orth_tokenizer {
     orth_strmap by_bytes;       /* tokens of the model; filled only if ignore_merges */
     orth_pairmap pairs;
     orth_trie raw_added, normalized_added; /* searched before, after normalization */
+    orth_neutral neutral;
     uint8_t *classes;           /* [ORTH_CHAR_TABLE] */
     uint64_t fingerprint;
 };
@@ -290,7 +263,6 @@ int64_t orth_byte_unspell(const char *content, size_t num_bytes, char *out);
 void orth_byte_order(unsigned char out[256]);
 
 /* --- parts --- */
-orth_status orth_char_classes_create(orth_ctx *ctx, orth_arena *arena, uint8_t **out);
 orth_status orth_pairmap_init(orth_ctx *ctx, orth_pairmap *m, const orth_merge *merges, int64_t num_merges);
 
 orth_status orth_trie_init(orth_ctx *ctx, orth_trie *t);
@@ -311,9 +283,10 @@ orth_status orth_lowercase(orth_ctx *ctx, orth_bytes *out, const char *text, siz
 /* tok->normalizers from the section's JSON. */
 orth_status orth_normalizers_parse(orth_ctx *ctx, orth_tokenizer *tok, const char *name);
 void orth_normalizers_free(orth_tokenizer *tok);
-/* Runs all steps over *text, which then points into buffers[0] or [1], or stays. */
+/* Runs all steps over *text, which then points into buffers[0] or [1], or stays. Nothing is put before, or taken from, a text that
+ * continues; nor is anything taken from the end of one that goes on. */
 orth_status orth_normalize(orth_ctx *ctx, const orth_tokenizer *tok, orth_matcher *matcher, orth_bytes buffers[2],
-                           const char **text, size_t *num_bytes);
+                           const char **text, size_t *num_bytes, orth_text_part part);
 
 /* Writes where the words of well-formed UTF-8 [p, end) end, at most `max` of them, and returns how many;
  * fewer than max: the last ends at `end`. kind is not ORTH_SCAN_NONE. */
@@ -338,6 +311,10 @@ orth_status orth_decoder_token(orth_ctx *ctx, const orth_token_decoder *d, orth_
 orth_status orth_char_pairs_init(orth_ctx *ctx, orth_char_pairs *pairs, const orth_tokenizer *tok);
 /* End of the first part of [p, end) that merges cannot leave. */
 const char *orth_cut(const orth_tokenizer *tok, const char *p, const char *end);
+/* Whether no merge joins what ends with the character `a` and begins with `b`: both are tokens that stand side by side in none. */
+bool orth_chars_part(const orth_tokenizer *tok, const char *a, size_t a_bytes, const char *b, size_t b_bytes);
+/* tok->neutral, from all the rest. */
+orth_status orth_neutral_derive(orth_ctx *ctx, orth_tokenizer *tok);
 /* Token of the model that is this character; -1: none. */
 int32_t orth_char_token(const orth_tokenizer *tok, const char *p, size_t num_bytes);
 
@@ -362,9 +339,10 @@ typedef struct {
     orth_matcher matcher;
 } orth_splitter;
 void orth_splitter_free(orth_ctx *ctx, orth_splitter *s);
-/* Runs all stages over one text; s->in holds the words, valid until the next call. `first`: the whole text begins here. */
+/* Runs all stages over one text; s->in holds the words, valid until the next call. `first`: the whole text begins here. `continues`: the
+ * text is a part that another one comes before, so that nothing is put before it. */
 orth_status orth_splitter_run(orth_ctx *ctx, orth_splitter *s, const orth_tokenizer *tok, const char *text,
-                              size_t num_bytes, bool first);
+                              size_t num_bytes, bool first, bool continues);
 /* The scanner that alone does what all stages do; NONE: there is no such. */
 orth_scan_kind orth_stages_single_scan(const orth_tokenizer *tok);
 

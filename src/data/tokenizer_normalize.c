@@ -89,13 +89,13 @@ void orth_normalizers_free(orth_tokenizer *tok)
 
 /* ---- running ---- */
 
-static void strip(const uint8_t *classes, const orth_normalizer *step, const char **text, size_t *num_bytes)
+static void strip(const uint8_t *classes, bool left, bool right, const char **text, size_t *num_bytes)
 {
     const char *p = *text, *end = p + *num_bytes;
     int n;
-    while (step->left && p < end && (orth_char_class(classes, orth_utf8_at((const unsigned char *)p, &n)) & ORTH_CHAR_SPACE))
+    while (left && p < end && (orth_char_class(classes, orth_utf8_at((const unsigned char *)p, &n)) & ORTH_CHAR_SPACE))
         p += n;
-    while (step->right && p < end) {
+    while (right && p < end) {
         const char *last = end - 1;
         while (((unsigned char)*last & 0xC0) == 0x80)
             last--;
@@ -139,15 +139,17 @@ static orth_status run_step(orth_ctx *ctx, const orth_tokenizer *tok, const orth
 }
 
 orth_status orth_normalize(orth_ctx *ctx, const orth_tokenizer *tok, orth_matcher *matcher, orth_bytes buffers[2],
-                           const char **text, size_t *num_bytes)
+                           const char **text, size_t *num_bytes, orth_text_part part)
 {
     int which = 0;
     for (int i = 0; i < tok->num_normalizers && *num_bytes > 0; i++) {
         const orth_normalizer *step = &tok->normalizers[i];
         if (step->type == ORTH_NORMALIZE_STRIP) {
-            strip(tok->classes, step, text, num_bytes);
+            strip(tok->classes, step->left && !part.continues, step->right && !part.goes_on, text, num_bytes);
             continue;
         }
+        if (step->type == ORTH_NORMALIZE_PREPEND && part.continues)
+            continue;
         orth_bytes *out = &buffers[which];
         bool same = false;
         out->num = 0;

@@ -155,8 +155,9 @@ static void change_piece(orth_bytes *out, orth_piece *piece, const char *space, 
     out->num = (size_t)(at - out->v);
 }
 
-/* The pieces of s->in with what ByteLevel or Metaspace puts into them; their text then lies in s->changed[which]. */
-static orth_status change_pieces(orth_ctx *ctx, orth_splitter *s, const orth_stage *stage, const char *text, int which)
+/* The pieces of s->in with what ByteLevel or Metaspace puts into them; their text then lies in s->changed[which]. text: where the first of all
+ * texts begins, NULL: it is not in these. The first piece gets no prefix if the text continues. */
+static orth_status change_pieces(orth_ctx *ctx, orth_splitter *s, const orth_stage *stage, const char *text, bool continues, int which)
 {
     const bool meta = stage->type == ORTH_STAGE_METASPACE;
     const char *space = meta ? stage->pattern.text : " ";
@@ -169,7 +170,8 @@ static orth_status change_pieces(orth_ctx *ctx, orth_splitter *s, const orth_sta
     ORTH_TRY(orth_bytes_reserve(ctx, out, total));
     for (int64_t i = 0; i < s->in.num; i++) {
         const bool first = s->in.v[i].p == text;
-        const bool prefix = !meta || stage->prepend == ORTH_PREPEND_ALWAYS || (stage->prepend == ORTH_PREPEND_FIRST && first);
+        const bool wanted = !meta || stage->prepend == ORTH_PREPEND_ALWAYS || (stage->prepend == ORTH_PREPEND_FIRST && first);
+        const bool prefix = wanted && !(continues && i == 0);
         change_piece(out, &s->in.v[i], space, n, space, prefix ? n : 0);
     }
     return ORTH_OK;
@@ -193,7 +195,7 @@ static orth_status split_piece(orth_ctx *ctx, orth_splitter *s, const orth_token
 }
 
 orth_status orth_splitter_run(orth_ctx *ctx, orth_splitter *s, const orth_tokenizer *tok, const char *text,
-                              size_t num_bytes, bool first)
+                              size_t num_bytes, bool first, bool continues)
 {
     s->in.num = 0;
     if (num_bytes == 0)
@@ -204,7 +206,7 @@ orth_status orth_splitter_run(orth_ctx *ctx, orth_splitter *s, const orth_tokeni
     for (int k = 0; k < tok->num_stages; k++) {
         const orth_stage *stage = &tok->stages[k];
         if (stage->add_prefix_space || stage->type == ORTH_STAGE_METASPACE)
-            ORTH_TRY(change_pieces(ctx, s, stage, first ? text : NULL, changes++ % 2));
+            ORTH_TRY(change_pieces(ctx, s, stage, first ? text : NULL, continues, changes++ % 2));
         s->out.num = 0;
         for (int64_t i = 0; i < s->in.num; i++)
             ORTH_TRY(split_piece(ctx, s, tok, stage, s->in.v[i]));
