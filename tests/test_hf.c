@@ -188,6 +188,7 @@ typedef struct {
     bool strip;                   /* names without prefix */
     int num_shards;               /* 0: model.safetensors */
     const char *extra;            /* one more tensor, [1, 1] */
+    enum { HEAD_NONE, HEAD_SAME, HEAD_BF16, HEAD_OTHER, HEAD_SHORT } head; /* lm_head.weight of a tied model */
 } foreign;
 
 static void write_shard(orth_ctx *ctx, const char *dir, const model_case *m, const foreign *f, int shard,
@@ -217,6 +218,15 @@ static void write_shard(orth_ctx *ctx, const char *dir, const model_case *m, con
             n++;
         }
     }
+    if (f->head && shard == 0) {
+        const orth_model_config *c = &m->config;
+        const int64_t elems = c->vocab * c->hidden;
+        data[n] = calloc((size_t)elems, 4);
+        memcpy(data[n], m->p[orth_model_param_find(c, "embed.weight")], (size_t)elems * 4);
+        if (f->head == HEAD_OTHER)
+            data[n][elems - 1] += 1;
+        specs[n++] = (orth_st_spec){"lm_head.weight", f->head == HEAD_BF16 ? ORTH_BF16 : f->dtype, 2, {c->vocab - (f->head == HEAD_SHORT), c->hidden}};
+    }
     if (f->extra && shard == 0) {
         specs[n] = (orth_st_spec){f->extra, f->dtype, 2, {1, 1}};
         data[n++] = calloc(1, 4);
@@ -225,7 +235,7 @@ static void write_shard(orth_ctx *ctx, const char *dir, const model_case *m, con
     CHECK_OK(ctx, orth_st_writer_open(ctx, &w, AT(path, "%s/%s", dir, file), specs, n, NULL));
     for (int i = 0; i < n; i++) {
         int64_t elems = specs[i].dim[0] * (specs[i].num_dims == 2 ? specs[i].dim[1] : 1);
-        CHECK_OK(ctx, orth_st_writer_put_f32(ctx, w, f->dtype, data[i], elems));
+        CHECK_OK(ctx, orth_st_writer_put_f32(ctx, w, specs[i].dtype, data[i], elems));
         free(data[i]);
     }
     CHECK_OK(ctx, orth_st_writer_commit(ctx, w, NULL, NULL));
@@ -431,6 +441,45 @@ TEST(absent_key_and_value_heads_are_those_of_the_class)
     test_ctx_free(ctx);
 }
 
+/* Transformers compares them, and does not tie a head that differs. */
+TEST(a_head_of_its_own_is_not_dropped_where_the_config_ties_it)
+{
+    static const struct {
+        int variant, head;
+        orth_dtype dtype;
+        bool refused;
+    } cases[] = {{0, HEAD_SAME, ORTH_F32, false}, {2, HEAD_SAME, ORTH_BF16, false}, {2, HEAD_BF16, ORTH_F32, true}, {0, HEAD_OTHER, ORTH_F32, true},
+                 {2, HEAD_OTHER, ORTH_BF16, true}, {2, HEAD_SHORT, ORTH_F32, true}};
+    static const char *const says[] = {"lm_head.weight differs from the embedding, but tie_word_embeddings is true (config.json): set it to false if the head is its own",
+                                       "lm_head.weight differs from the embedding, but tie_word_embeddings is absent, which means true (config.json)"};
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_model_config c = variant(ctx, cases[i].variant);
+        model_case m = case_make(ctx, &c, 90);
+        for (int absent = 0; absent < (c.family == ORTH_FAMILY_GPT2 ? 2 : 1); absent++) {
+            char *dir = scratch_dir(), path[256], *text = NULL;
+            size_t n;
+            orth_hf_source *src = NULL;
+            write_foreign(ctx, dir, &m, &(foreign){.dtype = cases[i].dtype, .num_shards = 0, .head = cases[i].head});
+            CHECK_OK(ctx, orth_file_read(ctx, AT(path, "%s/config.json", dir), &text, &n));
+            char *key = strstr(text, "tie_word_embeddings");
+            assert_non_null(key);
+            if (absent)
+                key[0] = '_';
+            write_text(ctx, path, text);
+            orth_mem_free(ctx, text);
+            if (cases[i].refused)
+                CHECK_FAILS(ctx, ORTH_ERR_DATA, says[absent], orth_hf_open(ctx, &src, dir));
+            else
+                CHECK_OK(ctx, orth_hf_open(ctx, &src, dir));
+            orth_hf_close(ctx, src);
+            scratch_free(ctx, dir);
+        }
+        case_free(&m);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(configs_that_orthant_does_not_compute_are_refused)
 {
     static const struct {
@@ -445,6 +494,8 @@ TEST(configs_that_orthant_does_not_compute_are_refused)
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\"}}", "c.json: factor is missing"},
         {"{" LLAMA ",\"rope_scaling\":[]}", "rope_scaling is not one set of settings"},
         {"{" LLAMA ",\"rope_parameters\":{\"full_attention\":{}}}", "rope_parameters is not one set"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"default\"},\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5e5}}",
+         "c.json: rope_scaling and rope_parameters are both there and differ"},
         {"{" LLAMA ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor=0.5"},
         {"{" LLAMA ",\"num_key_value_heads\":3}", "c.json: kv_heads=3 does not divide heads=4"},
         {"{\"model_type\":\"mistral\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":5,\"num_key_value_heads\":5,"
@@ -485,6 +536,7 @@ int main(void)
         cmocka_unit_test(configs_of_others_are_understood),
         cmocka_unit_test(a_window_that_no_layer_uses_shortens_nothing),
         cmocka_unit_test(absent_key_and_value_heads_are_those_of_the_class),
+        cmocka_unit_test(a_head_of_its_own_is_not_dropped_where_the_config_ties_it),
         cmocka_unit_test(configs_that_orthant_does_not_compute_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,7 @@ typedef struct orth_hf_source orth_hf_source;
 
 /* Opens DIR/config.json and its safetensors, and checks that they hold exactly the model that the
  * config describes: every tensor there, of the right shape and a readable type, none left over
- * (masks and tables that can be computed, and a head that is tied, aside). ORTH_ERR_DATA, ORTH_ERR_IO. */
+ * (masks and tables that can be computed, and a tied head with the values of the embedding, aside). ORTH_ERR_DATA, ORTH_ERR_IO. */
 orth_status orth_hf_open(orth_ctx *ctx, orth_hf_source **out, const char *dir);
 void orth_hf_close(orth_ctx *ctx, orth_hf_source *src); /* NULL is fine */
 

@@ -157,6 +157,10 @@ static orth_status read_rope(const source *s, orth_model_config *c)
     ORTH_TRY(orth_json_get_real(s->ctx, s->root, s->place, "rope_theta", &c->rope_theta));
     ORTH_TRY(orth_json_get_real(s->ctx, s->root, s->place, "partial_rotary_factor", &partial));
     static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+    const json_t *scaling = json_object_get(s->root, keys[0]), *parameters = json_object_get(s->root, keys[1]);
+    if (json_is_object(scaling) && json_is_object(parameters) && !json_equal(scaling, parameters))
+        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: rope_scaling and rope_parameters are both there and differ: which one holds? Remove the other",
+                         s->place);
     for (int i = 0; i < ORTH_COUNT(keys); i++) {
         const json_t *v = json_object_get(s->root, keys[i]);
         if (!v || json_is_null(v))

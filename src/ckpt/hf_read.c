@@ -1,6 +1,8 @@
 /* hf_read.c -- a folder in the form of Hugging Face, opened and read parameter by parameter. See hf.h. */
 #include <inttypes.h>
 
+#include <string.h>
+
 #include "ckpt/hf.h"
 #include "ckpt/json.h"
 
@@ -9,6 +11,7 @@
 
 struct orth_hf_source {
     orth_model_config config;
+    bool says_tied;             /* tie_word_embeddings is in config.json */
     orth_safetensors *files;
     int64_t num_files;
     orth_arena arena;
@@ -63,7 +66,7 @@ static bool ends_with(const char *s, const char *tail)
     return n >= m && strcmp(s + n - m, tail) == 0;
 }
 
-/* Masks and tables that old versions stored, and a head that the config ties to the embedding. */
+/* Masks and tables that old versions stored, and a head that the config ties to the embedding, which check_tied_head looks at. */
 static bool is_harmless(const orth_hf_source *src, const char *name)
 {
     const bool gpt2 = src->config.family == ORTH_FAMILY_GPT2;
@@ -115,6 +118,48 @@ static orth_status check_all(orth_ctx *ctx, const orth_hf_source *src)
         }
     }
     return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: some tensors are there twice", src->files[0].path);
+}
+
+/* Whether both have the same shape and values. */
+static orth_status same_values(orth_ctx *ctx, const orth_st_tensor *a, const orth_st_tensor *b, bool *out)
+{
+    enum { BLOCK = 1 << 16 };
+    *out = a->num_dims == b->num_dims && memcmp(a->dim, b->dim, (size_t)a->num_dims * sizeof *a->dim) == 0;
+    if (!*out || (a->dtype == b->dtype && memcmp(a->data, b->data, a->num_bytes) == 0))
+        return ORTH_OK;
+    *out = a->dtype == ORTH_F32 || a->dtype == ORTH_BF16 || a->dtype == ORTH_F16;
+    float *values = ORTH_NEW_ARRAY(ctx, float, 2 * BLOCK);
+    if (!values)
+        return ORTH_ERR_NOMEM;
+    for (int64_t i = 0; i < a->elems && *out; i += BLOCK) {
+        const int64_t n = ORTH_MIN(a->elems - i, BLOCK);
+        orth_st_load_f32(values, a, i, n);
+        orth_st_load_f32(values + BLOCK, b, i, n);
+        for (int64_t k = 0; k < n && *out; k++)
+            *out = values[k] == values[BLOCK + k];
+    }
+    orth_mem_free(ctx, values);
+    return ORTH_OK;
+}
+
+/* Transformers does not tie a head that differs, whatever the config says; so it is not dropped here. */
+static orth_status check_tied_head(orth_ctx *ctx, const orth_hf_source *src)
+{
+    const orth_safetensors *file;
+    const orth_hf_tensor head = {.name = "lm_head.weight"};
+    const orth_st_tensor *t = src->config.tied ? find(src, &head, &file) : NULL;
+    orth_hf_tensor embed[ORTH_HF_MAX_PARTS];
+    int n = 0;
+    bool same = true;
+    if (!t)
+        return ORTH_OK;
+    ORTH_TRY(orth_hf_map_param(ctx, &src->config, orth_model_param_find(&src->config, "embed.weight"), embed, &n));
+    const orth_safetensors *other;
+    ORTH_TRY(same_values(ctx, t, find(src, &embed[0], &other), &same));
+    if (same)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: lm_head.weight differs from the embedding, but tie_word_embeddings is %s (config.json): set it to false if the "
+                     "head is its own", file->path, src->says_tied ? "true" : "absent, which means true");
 }
 
 /* ---- opening ---- */
@@ -239,6 +284,10 @@ static orth_status read_config(orth_ctx *ctx, orth_hf_source *src, const char *d
     orth_status s = path ? orth_file_read(ctx, path, &text, &n) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
         s = orth_hf_config_parse(ctx, &src->config, path, text, n);
+    json_t *root = s == ORTH_OK ? json_loadb(text, n, 0, NULL) : NULL;
+    const json_t *tied = json_object_get(root, "tie_word_embeddings");
+    src->says_tied = tied && !json_is_null(tied);
+    json_decref(root);
     orth_mem_free(ctx, text);
     orth_mem_free(ctx, path);
     return s;
@@ -254,6 +303,8 @@ orth_status orth_hf_open(orth_ctx *ctx, orth_hf_source **out, const char *dir)
         s = open_weights(ctx, src, dir);
     if (s == ORTH_OK)
         s = check_all(ctx, src);
+    if (s == ORTH_OK)
+        s = check_tied_head(ctx, src);
     if (s == ORTH_OK)
         *out = src;
     else
