@@ -59,6 +59,29 @@ TEST(compressed_streams_give_back_what_was_compressed_whatever_the_size_of_the_r
     test_ctx_free(ctx);
 }
 
+/* `zstd --long=31` writes such frames of inputs whose size it does not know. */
+TEST(a_zstd_stream_with_a_long_window_is_read)
+{
+    orth_ctx *ctx = test_ctx(1);
+    enum { N = 20000 };
+    char *text = words_text(N, 3), *got = malloc(2 * N);
+    packed p = {malloc(ZSTD_compressBound(N) + 1024), 0};
+    ZSTD_CCtx *c = ZSTD_createCCtx();
+    assert_false(ZSTD_isError(ZSTD_CCtx_setParameter(c, ZSTD_c_windowLog, 28)));
+    ZSTD_inBuffer in = {text, N, 0}, none = {NULL, 0, 0};
+    ZSTD_outBuffer out = {p.v, ZSTD_compressBound(N) + 1024, 0};
+    assert_int_equal(ZSTD_compressStream2(c, &out, &in, ZSTD_e_flush), 0); /* more may follow: the header has no size, but the window */
+    assert_int_equal(ZSTD_compressStream2(c, &out, &none, ZSTD_e_end), 0);
+    ZSTD_freeCCtx(c);
+    p.n = out.pos;
+    size_t n = 0;
+    CHECK_OK(ctx, read_all(ctx, p, 4096, got, 2 * N, &n));
+    assert_int_equal(n, N);
+    assert_memory_equal(got, text, N);
+    free(p.v), free(text), free(got);
+    test_ctx_free(ctx);
+}
+
 TEST(a_stream_that_is_cut_or_followed_by_something_else_is_refused_with_its_offset)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -209,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(compressed_streams_give_back_what_was_compressed_whatever_the_size_of_the_reads),
+        cmocka_unit_test(a_zstd_stream_with_a_long_window_is_read),
         cmocka_unit_test(a_stream_that_is_cut_or_followed_by_something_else_is_refused_with_its_offset),
         cmocka_unit_test(a_flipped_bit_in_a_stream_is_found_or_changes_nothing),
         cmocka_unit_test(a_bomb_takes_no_more_memory_than_a_window),

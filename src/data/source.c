@@ -17,6 +17,7 @@
 
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "base/files.h"
 
@@ -92,12 +93,21 @@ static bool is_zstd(const orth_source *s)
            (s->num_raw >= 4 && (s->raw[0] & 0xF0) == 0x50 && memcmp(s->raw + 1, "\x2A\x4D\x18", 3) == 0);
 }
 
+static orth_status open_zstd(orth_ctx *ctx, orth_source *s)
+{
+    s->zstd = ZSTD_createDStream();
+    /* `zstd --long` makes windows beyond the library's usual limit of 128 MiB. */
+    if (!s->zstd || ZSTD_isError(ZSTD_DCtx_setParameter(s->zstd, ZSTD_d_windowLogMax, ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound)))
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "%s: no memory for a zstd stream", s->name);
+    return ORTH_OK;
+}
+
 static orth_status recognise(orth_ctx *ctx, orth_source *s)
 {
     ORTH_TRY(refill(ctx, s));
     s->form = starts_with(s, "\x1F\x8B\x08", 3) ? FORM_GZIP : is_zstd(s) ? FORM_ZSTD : FORM_PLAIN;
-    if (s->form == FORM_ZSTD && !(s->zstd = ZSTD_createDStream()))
-        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "%s: no memory for a zstd stream", s->name);
+    if (s->form == FORM_ZSTD)
+        return open_zstd(ctx, s);
     if (s->form != FORM_GZIP)
         return ORTH_OK;
     if (inflateInit2(&s->gzip, 15 + 16) != Z_OK) /* gzip only, any window */
@@ -238,6 +248,8 @@ static orth_status unzstd(orth_ctx *ctx, orth_source *s, char *to, size_t room, 
     const size_t code = ZSTD_decompressStream(s->zstd, &out, &in);
     use(s, in.pos);
     *out_bytes = out.pos;
+    if (ZSTD_getErrorCode(code) == ZSTD_error_memory_allocation)
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "%s: no memory for the window of the zstd stream", s->name);
     if (ZSTD_isError(code))
         return fail_stream(ctx, s, ZSTD_getErrorName(code));
     s->inside = code != 0;
