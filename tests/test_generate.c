@@ -231,6 +231,38 @@ TEST(the_program_prints_the_same_text_for_the_same_seed_and_stops_where_told)
 }
 
 /* As a folder of Transformers, which has no options and may have no tokenizer and rows to spare. */
+/* Each token is a line, of three tabs, whatever its bytes. */
+TEST(a_line_of_a_token_is_one_line)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml data.path=text.txt data.tokenizer=bytes train.steps=1");
+    bool newline = false;
+    for (int seed = 1; seed <= 12; seed++) { /* about even chances, so that each has a newline or an end of text soon */
+        RUN(r, 0, "", "generate a --logprobs --tokens=200 --top-k=0 --temperature=20 --seed=%d", seed);
+        int lines = 0, tabs = 0;
+        for (const char *p = r->out; *p; p++) {
+            lines += *p == '\n';
+            tabs += *p == '\t';
+            assert_true(*p == '\n' || *p == '\t' || (*p >= 0x20 && *p < 0x7F));
+        }
+        assert_int_equal(tabs, 3 * lines);
+        newline = newline || strstr(r->out, "\t\\x0a\n");
+    }
+    assert_true(newline);
+    run_end(r);
+}
+
+/* Special tokens stand for no bytes. */
+TEST(bits_per_byte_of_no_bytes_are_no_number)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml train.steps=1");
+    run_write(r, "none.txt", "<|endoftext|><|endoftext|><|endoftext|><|endoftext|>", 52);
+    RUN(r, 0, "bits per byte -  (4 targets, 0 bytes, 1 sequences)", "eval a --text=none.txt data.doc_mask=false");
+    RUN(r, 0, "\"bits_per_byte\": null", "eval a --text=none.txt data.doc_mask=false --json");
+    run_end(r);
+}
+
 TEST(options_of_eval_and_generate_replace_those_of_the_weights)
 {
     run_case *r = run_begin();
@@ -329,6 +361,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(log_probabilities_are_those_of_eval),
         cmocka_unit_test(choices_obey_temperature_top_k_top_p_and_seed),
+        cmocka_unit_test(a_line_of_a_token_is_one_line),
+        cmocka_unit_test(bits_per_byte_of_no_bytes_are_no_number),
         cmocka_unit_test(options_of_eval_and_generate_replace_those_of_the_weights),
         cmocka_unit_test(weights_without_a_tokenizer_are_used_with_one_that_is_given),
         cmocka_unit_test(the_program_prints_the_same_text_for_the_same_seed_and_stops_where_told),

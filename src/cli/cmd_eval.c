@@ -193,6 +193,16 @@ static orth_status print_json(orth_ctx *ctx, const orth_eval_result *r, double l
     return orth_json_show(&j, stdout);
 }
 
+/* Without bytes (targets that are all special tokens, say) there is nothing to divide by. */
+static void print_line(const orth_eval_result *r, double loss, double bits, int64_t sequences)
+{
+    char text[32] = "-";
+    if (isfinite(bits))
+        snprintf(text, sizeof text, "%.5f", bits);
+    printf("loss %.6f  perplexity %.4f  bits per byte %s  (%.0f targets, %.0f bytes, %" PRId64 " sequences)\n", loss, exp(loss), text, r->weight,
+           r->target_bytes, sequences);
+}
+
 static orth_status score(orth_ctx *ctx, const orth_cmd *cmd, scoring *s)
 {
     int64_t n = 0, windows = orth_sampler_num_windows(s->sampler);
@@ -204,12 +214,11 @@ static orth_status score(orth_ctx *ctx, const orth_cmd *cmd, scoring *s)
     ORTH_TRY(orth_evaluator_run(ctx, &s->evaluator, s->sampler, 0, n, s->token_bytes,
                                 !lines ? NULL : json ? print_target_json : print_target, &printed, &r));
     ORTH_TRY(printed.status);
-    double loss = r.nll / r.weight, bits = r.target_bytes > 0 ? r.nll / log(2.0) / r.target_bytes : 0;
+    double loss = r.nll / r.weight, bits = r.target_bytes > 0 ? r.nll / log(2.0) / r.target_bytes : NAN;
     if (json)
         ORTH_TRY(print_json(ctx, &r, loss, bits, n));
     else if (!lines && isfinite(loss))
-        printf("loss %.6f  perplexity %.4f  bits per byte %.5f  (%.0f targets, %.0f bytes, %" PRId64 " sequences)\n",
-               loss, exp(loss), bits, r.weight, r.target_bytes, n);
+        print_line(&r, loss, bits, n);
     if (isfinite(loss))
         return ORTH_OK;
     return ORTH_FAIL(ctx, ORTH_ERR_NUMERIC, "%s: the loss is %s over %.0f targets: the weights, or what they compute, are not "

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "cli/numbers.h"
+#include "cli/print_token.h"
 #include "tools/generate.h"
 #include "tools/model_file.h"
 
@@ -31,11 +32,12 @@ static orth_status read_options(orth_ctx *ctx, const orth_cmd *cmd, options *o)
 /* Prints the text of a token, or a line with its number, log-probability and text. */
 static void print_token(const char *text, size_t num_bytes, int32_t token, float logprob, bool line)
 {
-    if (line)
+    if (line) {
         printf("%d\t%.9g\t%a\t", token, (double)logprob, (double)logprob);
-    fwrite(text, 1, num_bytes, stdout);
-    if (line)
+        orth_print_token(text, num_bytes);
         printf("\n");
+    } else
+        fwrite(text, 1, num_bytes, stdout);
     fflush(stdout);
 }
 

@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/numbers.h"
+#include "cli/print_token.h"
 #include "cli/text_inputs.h"
 #include "data/prepare.h"
 
@@ -226,13 +227,7 @@ static void print_token(const orth_tokenizer *tok, int32_t id)
     if (!p)
         return;
     printf("%7d%c \"", (int)id, orth_tokenizer_is_special(tok, id) ? '*' : ' ');
-    for (size_t i = 0; i < n; i++) {
-        const unsigned char c = (unsigned char)p[i];
-        if (c < 0x20 || c >= 0x7F || c == '"' || c == '\\')
-            printf("\\x%02x", c);
-        else
-            putchar(c);
-    }
+    orth_print_token(p, n);
     printf("\"\n");
 }
 

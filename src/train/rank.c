@@ -253,7 +253,7 @@ static orth_status evaluate(orth_ctx *ctx, rank_state *s, int64_t max_batches)
     if (s->all)
         ORTH_TRY(orth_all_reduce(ctx, s->all, values, values, 3, ORTH_F64, ORTH_SUM));
     double loss = orth_metrics_shown(values[0] / values[1]);
-    double bits = values[2] > 0 ? orth_metrics_shown(values[0] / log(2.0) / values[2]) : 0;
+    double bits = values[2] > 0 ? orth_metrics_shown(values[0] / log(2.0) / values[2]) : NAN;
     s->sound = isfinite(values[0]);
     if (s->rank == 0) {
         const orth_eval_figures figures = {s->steps_done, loss, bits, values[1]};
