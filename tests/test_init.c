@@ -50,6 +50,23 @@ TEST(its_run_files_train_on_text_jsonl_and_shards)
     run_end(r);
 }
 
+/* As words of a shell: on standard output, and in the comments of the file, which are not wrapped within one. */
+TEST(its_commands_can_be_pasted_whatever_the_name)
+{
+    static const char *const words[] = {"'my run #1.yaml'", "'it'\\''s $HOME (2) and a name that is far too long for a line of a run file, with spaces.yaml'", "a/plain_name-1.yaml"};
+    static const char script[] = "eval \"$1 $(sed -n 's/^#   orthant plan /plan /p' \"$2\")\"";
+    run_case *r = run_begin();
+    char want[512];
+    run_write(r, "paste.sh", script, strlen(script));
+    RUN(r, 0, "", "help >/dev/null; mkdir a");
+    for (int i = 0; i < ORTH_COUNT(words); i++) {
+        snprintf(want, sizeof want, "next:  orthant plan %s\n       orthant train %s\n", words[i], words[i]);
+        RUN(r, 0, want, "init text.txt --out=%s", words[i]);
+        RUN(r, 0, "parameters", "help >/dev/null; sh paste.sh %s %s", ORTH_BINARY, words[i]);
+    }
+    run_end(r);
+}
+
 /* Its comments and the run folder's name are those of a file that can be read again. */
 TEST(any_name_is_one_for_a_run_file)
 {
@@ -182,6 +199,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(its_run_files_train_on_text_jsonl_and_shards),
+        cmocka_unit_test(its_commands_can_be_pasted_whatever_the_name),
         cmocka_unit_test(any_name_is_one_for_a_run_file),
         cmocka_unit_test(a_key_that_is_given_stays_and_the_others_follow_it),
         cmocka_unit_test(any_single_key_is_followed),

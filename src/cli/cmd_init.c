@@ -319,6 +319,23 @@ static void add_keys(orth_ctx *ctx, orth_text *t, const orth_config *cfg)
     }
 }
 
+/* A path as a word for a shell. */
+static void add_word(orth_ctx *ctx, orth_text *t, const char *path)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-";
+    const char *shown = ORTH_SHOWN(path);
+    if (shown[strspn(shown, plain)] == '\0') {
+        orth_text_add(ctx, t, shown);
+        return;
+    }
+    orth_text_add(ctx, t, "'");
+    for (size_t n; *shown; shown += n + (shown[n] == '\'')) {
+        n = strcspn(shown, "'");
+        orth_text_addf(ctx, t, "%.*s%s", (int)n, shown, shown[n] ? "'\\''" : "");
+    }
+    orth_text_add(ctx, t, "'");
+}
+
 /* "84.9 thousand" */
 #define IN_WORDS(x) in_words((char[32]){0}, x)
 static const char *in_words(char out[32], double x)
@@ -347,15 +364,16 @@ static void describe(orth_ctx *ctx, orth_text *t, const choice *c)
                    d->num_files ? "about " : "", IN_WORDS(c->tokens));
 }
 
-static char *make_text(orth_ctx *ctx, const orth_config *cfg, const choice *c, const char *path, const char *seen)
+/* word: the path for a shell. */
+static char *make_text(orth_ctx *ctx, const orth_config *cfg, const choice *c, const char *word, const char *seen)
 {
     orth_text t = {0}, head = {0};
     orth_text_addf(ctx, &head, "A run file of Orthant, made by `orthant init` for %s. The layers of the model have %s parameters; %.0f tokens "
                    "for each would be %.3g passes over the data, of which at most %.0f are chosen. Keys that are not here have the defaults of `orthant help "
-                   "options`. `orthant plan %s` says what the run needs, `orthant train %s` starts it.", seen, IN_WORDS(c->params),
-                   TOKENS_A_PARAMETER, TOKENS_A_PARAMETER * c->params / c->tokens, MAX_EPOCHS,
-                   ORTH_SHOWN(path), ORTH_SHOWN(path));
+                   "options`. The first of these commands says what the run needs, the second starts it:", seen, IN_WORDS(c->params),
+                   TOKENS_A_PARAMETER, TOKENS_A_PARAMETER * c->params / c->tokens, MAX_EPOCHS);
     add_comment(ctx, &t, "", head.s ? head.s : "");
+    orth_text_addf(ctx, &t, "#   orthant plan %s\n#   orthant train %s\n", word, word); /* not wrapped: a word may hold spaces */
     t.failed = t.failed || head.failed;
     orth_mem_free(ctx, head.s);
     add_keys(ctx, &t, cfg);
@@ -378,14 +396,16 @@ static void name_of(char out[64], const char *path)
 
 static orth_status write_run_file(orth_ctx *ctx, const orth_config *cfg, const choice *c, const char *path)
 {
-    orth_text seen = {0};
+    orth_text seen = {0}, word = {0};
     describe(ctx, &seen, c);
-    char *text = seen.failed ? NULL : make_text(ctx, cfg, c, path, seen.s);
+    add_word(ctx, &word, path);
+    char *text = seen.failed || word.failed ? NULL : make_text(ctx, cfg, c, word.s, seen.s);
     const orth_status s = text ? orth_file_write(ctx, path, text, strlen(text)) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
         printf("%s: for %s, %s steps\nnext:  orthant plan %s\n       orthant train %s\n", ORTH_SHOWN(path), seen.s, IN_WORDS(c->steps),
-               ORTH_SHOWN(path), ORTH_SHOWN(path));
+               word.s, word.s);
     orth_mem_free(ctx, text);
+    orth_mem_free(ctx, word.s);
     orth_mem_free(ctx, seen.s);
     return s;
 }
