@@ -450,7 +450,8 @@ TEST(a_head_of_its_own_is_not_dropped_where_the_config_ties_it)
         bool refused;
     } cases[] = {{0, HEAD_SAME, ORTH_F32, false}, {2, HEAD_SAME, ORTH_BF16, false}, {2, HEAD_BF16, ORTH_F32, true}, {0, HEAD_OTHER, ORTH_F32, true},
                  {2, HEAD_OTHER, ORTH_BF16, true}, {2, HEAD_SHORT, ORTH_F32, true}};
-    static const char *const says[] = {"lm_head.weight differs from the embedding, but tie_word_embeddings is true (config.json): set it to false if the head is its own",
+    static const char *const says[] = {"lm_head.weight differs from the embedding, but tie_word_embeddings is true (config.json): "
+                                       "set it to false if the head is its own",
                                        "lm_head.weight differs from the embedding, but tie_word_embeddings is absent, which means true (config.json)"};
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(cases); i++) {

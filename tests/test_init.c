@@ -53,7 +53,8 @@ TEST(its_run_files_train_on_text_jsonl_and_shards)
 /* As words of a shell: on standard output, and in the comments of the file, which are not wrapped within one. */
 TEST(its_commands_can_be_pasted_whatever_the_name)
 {
-    static const char *const words[] = {"'my run #1.yaml'", "'it'\\''s $HOME (2) and a name that is far too long for a line of a run file, with spaces.yaml'", "a/plain_name-1.yaml"};
+    static const char *const words[] = {"'my run #1.yaml'", "'it'\\''s $HOME (2) and a name that is far too long for a line of a run file, with "
+                                        "spaces.yaml'", "a/plain_name-1.yaml"};
     static const char script[] = "eval \"$1 $(sed -n 's/^#   orthant plan /plan /p' \"$2\")\"";
     run_case *r = run_begin();
     char want[512];

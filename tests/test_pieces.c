@@ -247,7 +247,8 @@ TEST(pieces_of_most_scripts_end_at_neutral_cuts_of_common_tokenizers)
     static const struct {
         const char *kind;
         int script, least;
-    } cases[] = {{"gpt2", 0, 100}, {"gpt2", 1, 100}, {"gpt2", 3, 95}, {"gpt2", 4, 90}, {"gpt2", 6, 100}, {"gpt2", 7, 95}, {"llama3", 1, 100}, {"qwen", 1, 100}, {"qwen", 4, 90},
+    } cases[] = {{"gpt2", 0, 100}, {"gpt2", 1, 100}, {"gpt2", 3, 95}, {"gpt2", 4, 90}, {"gpt2", 6, 100},
+                 {"gpt2", 7, 95}, {"llama3", 1, 100}, {"qwen", 1, 100}, {"qwen", 4, 90},
                  {"qwen", 3, 95}, {"chars/gemma", 0, 90}};
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(cases); i++) {
