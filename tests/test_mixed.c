@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "plan/goodput.h"
@@ -217,6 +218,34 @@ TEST(a_group_that_lies_across_nodes_is_timed_there)
     test_ctx_free(ctx);
 }
 
+static double seconds_to_price(orth_ctx *ctx, priced *x, const orth_hardware *h)
+{
+    const clock_t before = clock();
+    CHECK_OK(ctx, orth_cluster_price(ctx, &x->plan, h, ORTH_BF16, 0, NULL, &x->cluster));
+    return (double)(clock() - before) / CLOCKS_PER_SEC;
+}
+
+/* Groups of up to all 16,384 ranks, whose places must not be looked for by each member anew: that took many seconds. */
+TEST(pods_and_groups_of_devices_make_the_price_of_many_ranks_take_little_longer)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware plain, pods, two;
+    priced x;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &plain, "h100-16384"));
+    pods = plain;
+    pods.network_pod_nodes = 24;
+    read_cluster(ctx, &two, "groups:\n  fast: {hardware: h100, nodes: 1000}\n  slow: {hardware: a100-80gb, nodes: 1048}\n" LINK);
+    price(ctx, &x, "model: {preset: llama-tiny}\ndata: {seq_len: 64}\ntrain: {global_batch: 2048, micro_batch: 1}\nprecision: {compute: bf16}\n"
+                   "parallel: {dp: 2048, tp: 4, pp: 2, zero: 1}\n", plain);
+    const double bare = seconds_to_price(ctx, &x, &plain), with_pods = seconds_to_price(ctx, &x, &pods), with_groups = seconds_to_price(ctx, &x, &two);
+    printf("one network %.2f s, pods %.2f s, two groups %.2f s\n", bare, with_pods, with_groups);
+    assert_true(fmax(with_pods, with_groups) < 4 * bare + 1);
+    release(ctx, &x);
+    orth_hardware_release(ctx, &two);
+    orth_hardware_release(ctx, &plain);
+    test_ctx_free(ctx);
+}
+
 TEST(each_rank_is_held_against_the_memory_of_its_own_device)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -385,6 +414,7 @@ int main(void)
         cmocka_unit_test(a_call_over_two_groups_takes_what_the_slowest_part_takes),
         cmocka_unit_test(ranks_that_share_a_program_take_the_time_of_their_own_devices),
         cmocka_unit_test(a_group_that_lies_across_nodes_is_timed_there),
+        cmocka_unit_test(pods_and_groups_of_devices_make_the_price_of_many_ranks_take_little_longer),
         cmocka_unit_test(each_rank_is_held_against_the_memory_of_its_own_device),
         cmocka_unit_test(the_row_of_a_group_adds_up_where_its_ranks_have_other_shares),
         cmocka_unit_test(shares_are_proposed_as_devices_are_fast_and_the_slow_group_is_priced),

@@ -170,44 +170,81 @@ size_t orth_cluster_least_limit(const orth_hardware *h)
 
 /* ---- kinds of ranks ---- */
 
-/* What the times of a rank depend on beside its program: its device, and how its groups lie. Of groups with messages, how each member lies
- * to it, too. */
-static uint64_t signature(links *x, int rank)
+static uint64_t add_place(uint64_t hash, const orth_mixed_place *p)
 {
-    uint64_t hash = (uint64_t)orth_mixed_group_of(x->h, rank);
-    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
-        const orth_mixed_place place = *place_of(x, rank, (orth_group)g);
-        for (int i = 0; i < place.num; i++) {
-            const uint64_t part[] = {hash, (uint64_t)(uintptr_t)place.hardware[i], (uint64_t)place.place[i].n, (uint64_t)place.place[i].per_node,
-                                     (uint64_t)place.place[i].num_nodes, (uint64_t)place.place[i].fewest, place.place[i].leaves_pod};
-            hash = XXH64(part, sizeof part, 0);
-        }
-        const int n = g == ORTH_GROUP_PP || g == ORTH_GROUP_CP ? orth_partition_group(x->partition, rank, (orth_group)g, x->ranks) : 0;
-        for (int i = 0; i < n; i++) {
-            const int ends[] = {rank, x->ranks[i]};
-            const orth_mixed_place pair = orth_mixed_place_of(x->h, ends, 2);
-            const uint64_t part[] = {hash, (uint64_t)(uintptr_t)pair.hardware[0], (uint64_t)pair.num, pair.place[0].same_node, pair.place[0].leaves_pod};
-            hash = XXH64(part, sizeof part, 0);
-        }
+    for (int i = 0; i < p->num; i++) {
+        const orth_link_place *place = &p->place[i];
+        const uint64_t part[] = {hash, (uint64_t)(uintptr_t)p->hardware[i], (uint64_t)place->n, (uint64_t)place->per_node, (uint64_t)place->num_nodes,
+                                 (uint64_t)place->fewest, place->leaves_pod};
+        hash = XXH64(part, sizeof part, 0);
     }
     return hash;
 }
 
-/* kinds [num_ranks]: numbered by first appearance. */
+/* How each of the n members in x->ranks lies to `rank`. */
+static uint64_t add_pairs(uint64_t hash, const links *x, int rank, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const int ends[] = {rank, x->ranks[i]};
+        const orth_mixed_place pair = orth_mixed_place_of(x->h, ends, 2);
+        const uint64_t part[] = {hash, (uint64_t)(uintptr_t)pair.hardware[0], (uint64_t)pair.num, pair.place[0].same_node, pair.place[0].leaves_pod};
+        hash = XXH64(part, sizeof part, 0);
+    }
+    return hash;
+}
+
+/* Adds to the hashes of all ranks how their groups g lie. A group has one place, whichever member asks for it, and may have all ranks: each is walked
+ * once. What messages between members depend on is another for each pair. */
+static void add_groups_of(links *x, orth_group g, int num_ranks, uint64_t *hashes, bool *seen)
+{
+    const bool has_messages = g == ORTH_GROUP_PP || g == ORTH_GROUP_CP;
+    memset(seen, 0, (size_t)num_ranks * sizeof *seen);
+    for (int r = 0; r < num_ranks; r++) {
+        const int n = seen[r] ? 0 : orth_partition_group(x->partition, r, g, x->ranks);
+        if (n == 0)
+            continue;
+        const orth_mixed_place place = orth_mixed_place_of(x->h, x->ranks, n);
+        for (int i = 0; i < n; i++) {
+            uint64_t *hash = &hashes[x->ranks[i]];
+            seen[x->ranks[i]] = true;
+            *hash = add_place(*hash, &place);
+            *hash = has_messages ? add_pairs(*hash, x, x->ranks[i], n) : *hash;
+        }
+    }
+}
+
+/* kinds [num_ranks]: the first rank whose hash is the same. */
+static void number_kinds(int num_ranks, const uint64_t *hashes, int32_t *firsts, int32_t *kinds)
+{
+    int num = 0;
+    for (int r = 0; r < num_ranks; r++) {
+        int k = 0;
+        while (k < num && hashes[firsts[k]] != hashes[r])
+            k++;
+        if (k == num)
+            firsts[num++] = r;
+        kinds[r] = firsts[k];
+    }
+}
+
+/* Kinds of what the times of a rank depend on beside its program: its device, and how its groups lie. Of groups with messages, how each member
+ * lies to it, too. */
 static orth_status find_kinds(orth_ctx *ctx, links *x, int num_ranks, int32_t *kinds)
 {
-    uint64_t *of = ORTH_NEW_ARRAY(ctx, uint64_t, num_ranks);
-    if (!of)
-        return ORTH_ERR_NOMEM;
-    for (int r = 0; r < num_ranks; r++) {
-        int first = 0;
-        of[r] = signature(x, r);
-        while (of[first] != of[r])
-            first++;
-        kinds[r] = first;
-    }
-    orth_mem_free(ctx, of);
-    return ORTH_OK;
+    uint64_t *hashes = ORTH_NEW_ARRAY(ctx, uint64_t, num_ranks);
+    int32_t *firsts = ORTH_NEW_ARRAY(ctx, int32_t, num_ranks);
+    bool *seen = ORTH_NEW_ARRAY(ctx, bool, num_ranks);
+    const bool all = hashes && firsts && seen;
+    for (int r = 0; all && r < num_ranks; r++)
+        hashes[r] = (uint64_t)orth_mixed_group_of(x->h, r);
+    for (int g = 0; all && g < ORTH_NUM_GROUPS; g++)
+        add_groups_of(x, (orth_group)g, num_ranks, hashes, seen);
+    if (all)
+        number_kinds(num_ranks, hashes, firsts, kinds);
+    orth_mem_free(ctx, hashes);
+    orth_mem_free(ctx, firsts);
+    orth_mem_free(ctx, seen);
+    return all ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 /* The node whose files take longest. */
