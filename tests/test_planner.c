@@ -376,15 +376,20 @@ TEST(eight_stages_with_32_micro_batches_wait_about_18_percent_of_a_step)
     test_ctx_free(ctx);
 }
 
-static void check_products(orth_ctx *ctx, const char *recipe, const char *device, const char *line)
+static void price_recipe(orth_ctx *ctx, priced *x, const char *recipe, orth_hardware h)
 {
     char text[512];
-    orth_hardware h;
-    priced x;
     snprintf(text, sizeof text, "model: {preset: llama-tiny, max_seq: 256}\ndata: {seq_len: 256}\ntrain: {global_batch: 32, micro_batch: 1}\nparallel: {dp: 32}\n"
              "precision: {compute: bf16, products: %s}\n", recipe);
+    price(ctx, x, text, h);
+}
+
+static void check_products(orth_ctx *ctx, const char *recipe, const char *device, const char *line)
+{
+    orth_hardware h;
+    priced x;
     CHECK_OK(ctx, orth_hardware_find(ctx, &h, device));
-    price(ctx, &x, text, h);
+    price_recipe(ctx, &x, recipe, h);
     char *shown = orth_cluster_text(ctx, &x.plan, &h, &x.cluster);
     if (line ? !strstr(shown, line) : strstr(shown, "\nproducts ") != NULL)
         fail_msg("%s on %s: wanted %s, it says\n%s", recipe, device, line ? line : "nothing of products", shown);
@@ -404,6 +409,104 @@ TEST(products_that_are_timed_at_the_rate_of_other_numbers_are_named)
     check_products(ctx, "fp8_delayed", "h100", NULL);
     check_products(ctx, "nvfp4", "b200", NULL);
     check_products(ctx, "same", "a100-80gb", NULL);
+    test_ctx_free(ctx);
+}
+
+/* Nothing but products takes time, and these reach the rate: what is left out of a peak shows as a share above 1. */
+static void make_ideal(orth_hardware *h)
+{
+    h->device_gemm_share = h->device_attention_share = h->device_memory_share = 1;
+    h->device_units = h->device_launch_us = 0;
+    h->device_memory_GBps = 1e6;
+    h->node_GBps = h->network_GBps = 1e5;
+    for (int i = 0; h->mixed && i < h->mixed->num_groups; i++) {
+        make_ideal(&h->mixed->group[i].own);
+        make_ideal(&h->mixed->group[i].far);
+    }
+}
+
+static void check_shares(orth_ctx *ctx, priced *x, const orth_hardware_file *file, const char *recipe, orth_dtype compute)
+{
+    orth_hardware h;
+    double flops;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, file->name));
+    const bool has = orth_hardware_peak(ctx, &h, compute, &flops) == ORTH_OK;
+    orth_ctx_clear_error(ctx);
+    if (!h.has_network)
+        h.node_devices = x->plan.num_ranks;
+    for (int ideal = 0; has && ideal < 2; ideal++) {
+        const orth_cluster_plan *c = &x->cluster;
+        if (ideal)
+            make_ideal(&h);
+        CHECK_OK(ctx, orth_cluster_price(ctx, &x->plan, &h, compute, 0, NULL, &x->cluster));
+        if (!(c->mfu >= 0 && c->mfu <= c->hfu && c->hfu <= 1) || (ideal && !h.mixed && c->hfu < 0.02))
+            fail_msg("%s, %s, %s: MFU %.3f, HFU %.3f of %.3g FLOP/s (%s)", file->name, recipe, orth_dtype_name(compute), c->mfu, c->hfu, c->peak.flops, c->peak.name);
+        if (c->peak.flops < flops || (strcmp(recipe, "same") == 0 && (c->peak.flops > flops || !c->peak.is_compute)))
+            fail_msg("%s, %s, %s: a peak of %.6g FLOP/s (%s)", file->name, recipe, orth_dtype_name(compute), c->peak.flops, c->peak.name);
+    }
+    orth_hardware_release(ctx, &h);
+}
+
+TEST(no_recipe_makes_a_share_of_the_peak_above_1_on_any_device)
+{
+    static const struct {
+        const char *name;
+        orth_dtype dtype;
+    } types[] = {{"fp32", ORTH_F32}, {"bf16", ORTH_BF16}, {"fp16", ORTH_F16}};
+    static const char *const recipes[] = {"same", "fp8_tensor", "fp8_delayed", "fp8_block", "mxfp8", "nvfp4"};
+    assert_int_equal(ORTH_COUNT(recipes), ORTH_NUM_RECIPES);
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h100;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h100, "h100"));
+    for (int k = 0; k < ORTH_COUNT(recipes); k++)
+        for (int i = 0; i < ORTH_COUNT(types); i++) {
+            char text[512];
+            priced x;
+            snprintf(text, sizeof text, "model: {family: llama, layers: 2, hidden: 2048, heads: 16, vocab: 512, max_seq: 1024}\ndata: {seq_len: 1024}\n"
+                     "train: {global_batch: 32, micro_batch: 1}\nparallel: {dp: 32}\nmemory: {recompute: full}\nprecision: {compute: %s, products: %s}\n",
+                     types[i].name, recipes[k]);
+            price(ctx, &x, text, h100);
+            for (const orth_hardware_file *file = orth_hardware_files(); file->name; file++)
+                check_shares(ctx, &x, file, recipes[k], types[i].dtype);
+            release(ctx, &x);
+        }
+    orth_hardware_release(ctx, &h100);
+    test_ctx_free(ctx);
+}
+
+/* Speed lines of a plan: the usual one is as it was. */
+TEST(a_share_of_another_peak_than_the_compute_type_s_names_it)
+{
+    static const struct {
+        const char *recipe, *device, *line, *name;
+    } cases[] = {{"same", "h100", " (estimates)\n", "bf16"},
+                 {"fp8_tensor", "h100", " of the fp8 peak (estimates)\n", "fp8"},
+                 {"nvfp4", "h100", " of the fp8 peak (estimates)\n", "fp8"},
+                 {"nvfp4", "b200", " of the fp4 peak (estimates)\n", "fp4"},
+                 {"mxfp8", "a100-80gb", " (estimates)\n", "bf16"},
+                 {"mxfp8", "h100-a100", " of the fp8 and bf16 peak (estimates)\n", "fp8 and bf16"}};
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_hardware h;
+        orth_device_peak peak;
+        char wanted[128], shares[64];
+        priced x;
+        CHECK_OK(ctx, orth_hardware_find(ctx, &h, cases[i].device));
+        price_recipe(ctx, &x, cases[i].recipe, h);
+        CHECK_OK(ctx, orth_device_peak_of(ctx, &h, ORTH_BF16, x.plan.programs.spec.step.products, &peak));
+        snprintf(shares, sizeof shares, "; MFU %.3f, HFU %.3f", x.cluster.mfu, x.cluster.hfu);
+        snprintf(wanted, sizeof wanted, "%s%s", shares, cases[i].line);
+        char *shown = orth_cluster_text(ctx, &x.plan, &h, &x.cluster), *json = orth_plan_json(ctx, x.plan.ranks, x.plan.num_ranks, &x.plan.total);
+        if (!strstr(shown, wanted) || strcmp(peak.name, cases[i].name) != 0)
+            fail_msg("%s on %s: wanted \"%s\", of %s, it says\n%s", cases[i].recipe, cases[i].device, wanted, peak.name, shown);
+        snprintf(wanted, sizeof wanted, "\"mfu_peak\": \"%s\"", cases[i].name);
+        assert_non_null(strstr(json, wanted));
+        check_near(x.plan.total.peak_flops, x.plan.num_ranks * peak.flops);
+        orth_mem_free(ctx, shown);
+        orth_mem_free(ctx, json);
+        release(ctx, &x);
+        orth_hardware_release(ctx, &h);
+    }
     test_ctx_free(ctx);
 }
 
@@ -572,6 +675,8 @@ int main(void)
         cmocka_unit_test(a_checkpoint_of_60_s_with_8_hours_between_failures_is_due_every_31_minutes_and_costs_6_5_percent),
         cmocka_unit_test(sixteen_thousand_devices_with_an_interruption_in_three_hours_make_progress_in_more_than_90_percent_of_the_time),
         cmocka_unit_test(products_that_are_timed_at_the_rate_of_other_numbers_are_named),
+        cmocka_unit_test(no_recipe_makes_a_share_of_the_peak_above_1_on_any_device),
+        cmocka_unit_test(a_share_of_another_peak_than_the_compute_type_s_names_it),
         cmocka_unit_test(where_only_spot_nodes_make_no_progress_the_plan_says_so_and_has_no_price_for_them),
         cmocka_unit_test(a_share_of_spot_nodes_costs_a_mean_price_and_is_taken_away_as_often_as_it_has_nodes),
         cmocka_unit_test(interruptions_make_a_run_longer_and_dearer_by_the_share_that_is_lost),

@@ -252,7 +252,9 @@ static orth_status find_roofs(orth_ctx *ctx, const planning *x, orth_plan_page *
         return ORTH_OK;
     }
     page->hardware = &x->hardware;
-    ORTH_TRY(orth_hardware_peak(ctx, &x->hardware, orth_setup_compute(x->cfg), &page->flops));
+    page->flops = x->on_cluster.peak.flops;
+    if (x->host)
+        ORTH_TRY(orth_hardware_peak(ctx, &x->hardware, orth_setup_compute(x->cfg), &page->flops));
     page->flops /= x->host ? n : 1;
     page->bytes = 1e9 * x->hardware.device_memory_GBps / (x->host ? n : 1);
     return ORTH_OK;

@@ -10,8 +10,9 @@
 orth_status orth_bounds_make(orth_ctx *ctx, orth_bounds *out, const orth_model_config *model, const orth_hardware *h,
                              const orth_model_shape *step)
 {
+    double peak;
     *out = (orth_bounds){.model = model, .hardware = h, .step = step};
-    ORTH_TRY(orth_hardware_peak(ctx, h, step->compute, &out->peak));
+    ORTH_TRY(orth_hardware_peak(ctx, h, step->compute, &peak)); /* refuses; costs are read off priced runs */
     out->cuts = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t *, model->layers + 1);
     out->v_flight = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t *, model->layers + 1);
     return out->cuts && out->v_flight ? ORTH_OK : ORTH_ERR_NOMEM;

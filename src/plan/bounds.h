@@ -50,7 +50,6 @@ typedef struct {
     const orth_hardware *hardware;             /* of one kind of devices */
     const orth_hardware *groups;               /* the cluster, where it has several, of which `hardware` is the best in everything; else NULL */
     const orth_model_shape *step;              /* as in orth_programs_spec */
-    double peak;                               /* FLOP/s of a device in the compute type */
     orth_arena arena;
     int32_t **cuts;                            /* [layers + 1] by number of chunks: first layer of each; NULL: not asked for yet */
     int32_t **v_flight;                        /* [layers + 1] by stages p: in_flight of zb-v, [2 p + 1 micro-batches][p]; 0, NULL: likewise */

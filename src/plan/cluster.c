@@ -6,7 +6,6 @@
 #include <xxhash.h>
 
 #include "base/json_out.h"
-#include "plan/device_time.h"
 #include "plan/mixed.h"
 #include "plan/software.h"
 #include "program/ir/comm_call.h"
@@ -320,9 +319,10 @@ static void add_hosts(orth_run_plan *p, const orth_hardware *h)
     }
 }
 
-static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_cluster_plan *c)
+static void sum_up(orth_run_plan *p, const orth_hardware *h, orth_cluster_plan *c)
 {
     const int n = p->num_ranks;
+    const double peak = n * c->peak.flops; /* of all */
     for (int r = 0; r < n; r++) {
         const orth_rank_time *t = &p->ranks[r].time;
         c->compute_s += (t->compute_s - t->update_s) / n;
@@ -332,7 +332,8 @@ static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_c
         for (int g = 0; g < ORTH_NUM_GROUPS; g++)
             c->exposed_s[g] += t->comm_by_group[g] / n;
     }
-    orth_plan_price_total(&p->total, p->ranks, n, peak * n);
+    orth_plan_price_total(&p->total, p->ranks, n, peak);
+    snprintf(p->total.peak_name, sizeof p->total.peak_name, "%s", c->peak.name);
     add_hosts(p, h);
     p->total.fits = p->ranks[c->worst_rank].fits && p->total.node_bytes <= p->total.node_limit_bytes;
     p->total.limit_bytes = p->ranks[c->worst_rank].limit_bytes;
@@ -342,8 +343,8 @@ static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_c
     add_loading(p, h);
     c->step_s = p->total.time.step_s;
     c->tokens_per_s = (double)p->total.tokens / c->step_s;
-    c->mfu = p->total.cost.model_flops / c->step_s / (peak * n);
-    c->hfu = p->total.cost.hardware_flops / c->step_s / (peak * n);
+    c->mfu = p->total.cost.model_flops / c->step_s / peak;
+    c->hfu = p->total.cost.hardware_flops / c->step_s / peak;
 }
 
 static void close_timing(orth_ctx *ctx, links *x, orth_timing *timing)
@@ -371,8 +372,8 @@ static orth_status open_timing(orth_ctx *ctx, links *x, int num_ranks, orth_timi
 orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardware *h, orth_dtype compute, int64_t steps,
                                const char *timeline, orth_cluster_plan *out)
 {
-    double peak;
-    ORTH_TRY(orth_hardware_peak(ctx, h, compute, &peak));
+    orth_device_peak peak;
+    ORTH_TRY(orth_device_peak_of(ctx, h, compute, p->programs.spec.step.products, &peak));
     links x = {.h = h, .partition = &p->partition};
     orth_timing timing;
     ORTH_TRY(open_timing(ctx, &x, p->num_ranks, &timing));
@@ -381,8 +382,8 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
     const orth_status s = orth_run_plan_time(ctx, p, &timing, timeline);
     close_timing(ctx, &x, &timing);
     ORTH_TRY(s);
-    *out = (orth_cluster_plan){.steps = (double)steps, .worst_rank = orth_run_plan_worst(p)};
-    sum_up(p, h, peak, out);
+    *out = (orth_cluster_plan){.steps = (double)steps, .worst_rank = orth_run_plan_worst(p), .peak = peak};
+    sum_up(p, h, out);
     const orth_rent rent = orth_rent_of(h, p->num_ranks, p->total.num_elems);
     const double busy_h = out->steps * out->step_s / 3600;
     out->goodput = rent.goodput;
@@ -565,8 +566,10 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
     if (c->move_s > 0)
         orth_text_addf(ctx, t, "exposed copies %.1f %%, ", 100 * c->move_s / s);
     add_exposed(ctx, t, c);
-    orth_text_addf(ctx, t, "\nspeed          %.6g tokens/s, %.5g a device; MFU %.3f, HFU %.3f (estimates)\n", c->tokens_per_s,
+    orth_text_addf(ctx, t, "\nspeed          %.6g tokens/s, %.5g a device; MFU %.3f, HFU %.3f", c->tokens_per_s,
                    c->tokens_per_s / p->num_ranks, c->mfu, c->hfu);
+    orth_device_peak_say(ctx, t, &c->peak);
+    orth_text_add(ctx, t, " (estimates)\n");
     add_slow_type(ctx, t, p, device);
     add_cost(ctx, t, h, c);
     add_goodput(ctx, t, "goodput       ", &c->goodput, h->failures_restart_s);

@@ -9,6 +9,7 @@
 #ifndef ORTH_PLAN_CLUSTER_H
 #define ORTH_PLAN_CLUSTER_H
 
+#include "plan/device_time.h"
 #include "plan/goodput.h"
 #include "plan/mixed.h"
 #include "plan/run_plan.h"
@@ -16,6 +17,7 @@
 typedef struct {
     int worst_rank;          /* needs the most memory, of what its device has */
     double step_s, tokens_per_s, mfu, hfu;
+    orth_device_peak peak;   /* that the last two are shares of */
     double compute_s, update_s, move_s, wait_s; /* means over ranks; update is part of no other; move: held by copies of offload */
     double exposed_s[ORTH_NUM_GROUPS];     /* communication that computing waits for, on each group's links */
     double steps;            /* of the run; 0: not known */

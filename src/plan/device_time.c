@@ -60,12 +60,57 @@ static numbers wanted_by(orth_recipe recipe)
     return orth_recipe_of(recipe)->forward == ORTH_E2M1 ? FP4 : FP8;
 }
 
+static numbers of_dtype(orth_dtype dtype)
+{
+    return dtype == ORTH_BF16 ? BF16 : dtype == ORTH_F16 ? FP16 : FP32;
+}
+
 static double rate(const orth_hardware *h, const orth_instr *n)
 {
     const orth_dtype dtype = n->in[0].dtype;
-    const numbers wanted = dtype == ORTH_U8 ? wanted_by(n->attr->recipe) : dtype == ORTH_BF16 ? BF16 : dtype == ORTH_F16 ? FP16 : FP32;
-    return 1e12 * tflops(h, taken_for(h, wanted));
+    return 1e12 * tflops(h, taken_for(h, dtype == ORTH_U8 ? wanted_by(n->attr->recipe) : of_dtype(dtype)));
 }
+
+/* ---- the peak ---- */
+
+/* Of one kind of devices. */
+static numbers fastest(const orth_hardware *h, numbers compute, orth_recipe recipe)
+{
+    const numbers coded = recipe == ORTH_RECIPE_none ? compute : taken_for(h, wanted_by(recipe));
+    return tflops(h, coded) > tflops(h, compute) ? coded : compute;
+}
+
+orth_status orth_device_peak_of(orth_ctx *ctx, const orth_hardware *h, orth_dtype compute, orth_recipe recipe, orth_device_peak *out)
+{
+    const int num_groups = h->mixed ? h->mixed->num_groups : 1;
+    const numbers own = of_dtype(compute);
+    bool named[NUM_NUMBERS] = {false};
+    double sum = 0, devices = 0;
+    size_t at = 0;
+    *out = (orth_device_peak){.is_compute = true};
+    ORTH_TRY(orth_hardware_peak(ctx, h, compute, &out->flops));
+    for (int i = 0; i < num_groups; i++) {
+        const orth_hardware *device = h->mixed ? &h->mixed->group[i].own : h;
+        const double n = h->mixed ? (double)h->mixed->group[i].num_devices : 1;
+        const numbers k = fastest(device, own, recipe);
+        if (!named[k])
+            at += (size_t)snprintf(out->name + at, sizeof out->name - at, "%s%s", at > 0 ? " and " : "", names[k]);
+        named[k] = true;
+        out->is_compute = out->is_compute && k == own;
+        sum += n * 1e12 * tflops(device, k);
+        devices += n;
+    }
+    out->flops = sum / devices;
+    return ORTH_OK;
+}
+
+void orth_device_peak_say(orth_ctx *ctx, orth_text *t, const orth_device_peak *p)
+{
+    if (!p->is_compute)
+        orth_text_addf(ctx, t, " of the %s peak", p->name);
+}
+
+/* ---- products at other rates ---- */
 
 /* Of one kind of devices. */
 static void say_products(orth_ctx *ctx, orth_text *t, const orth_hardware *h, orth_recipe recipe)

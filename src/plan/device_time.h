@@ -21,6 +21,20 @@
  * there is no fp32 (orth_hardware_peak refuses such a run beforehand). */
 double orth_device_seconds(const orth_hardware *h, const orth_instr *n);
 
+/* What MFU and HFU are shares of: the rate of the numbers that a device multiplies fastest in a step, those of the compute type, or those of the recipe
+ * (precision.products), which only linear layers multiply. Of groups the mean of a device. */
+#define ORTH_PEAK_NAME_MAX 48
+typedef struct {
+    double flops;                  /* FLOP/s of a device */
+    char name[ORTH_PEAK_NAME_MAX]; /* "fp8"; of groups that multiply other numbers "fp8 and bf16" */
+    bool is_compute;               /* all devices have the compute type's */
+} orth_device_peak;
+
+/* ORTH_ERR_ARG of orth_hardware_peak. */
+orth_status orth_device_peak_of(orth_ctx *ctx, const orth_hardware *h, orth_dtype compute, orth_recipe recipe, orth_device_peak *out);
+/* Adds " of the fp8 peak"; nothing where it is the compute type's. */
+void orth_device_peak_say(orth_ctx *ctx, orth_text *t, const orth_device_peak *p);
+
 /* Adds to an empty text, for products of this recipe: of which other numbers the rate is taken, on devices without one of their own. Nothing
  * where none is taken. */
 void orth_device_say_products(orth_ctx *ctx, orth_text *t, const orth_hardware *h, orth_recipe recipe);

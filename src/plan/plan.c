@@ -248,6 +248,8 @@ static void add_speed(orth_json_out *j, const orth_plan *p)
         return;
     orth_json_print(j, "mfu", "%.6g", p->cost.model_flops / s / p->peak_flops);
     orth_json_print(j, "hfu", "%.6g", p->cost.hardware_flops / s / p->peak_flops);
+    if (p->peak_name[0])
+        orth_json_string(j, "mfu_peak", p->peak_name);
     orth_json_print(j, "tokens_per_s", "%.9g", (double)p->tokens / s);
 }
 

@@ -7,6 +7,7 @@
 #define ORTH_PLAN_PLAN_H
 
 #include "base/text.h"
+#include "plan/device_time.h"
 #include "plan/file_time.h"
 #include "plan/memory.h"
 #include "plan/peak.h"
@@ -47,6 +48,7 @@ typedef struct {
     orth_traffic traffic;      /* of a step */
     orth_rank_time time;       /* simulated, means over ranks in totals; step_s = 0: not priced */
     double peak_flops;         /* of all ranks together, as priced; of totals */
+    char peak_name[ORTH_PEAK_NAME_MAX]; /* of totals on a described cluster: of which numbers that is the rate (device_time.h) */
     const char *times_of;      /* the machine whose measured times they are; NULL: measured peaks */
     double days, on_demand_usd, spot_usd; /* of the whole run on a described cluster; of totals; 0: not known, null in JSON */
     bool has_on_demand;        /* of totals: on_demand_usd is known where days are, even if it is 0 */

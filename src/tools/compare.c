@@ -130,6 +130,9 @@ static void add_row(orth_ctx *ctx, const comparison *x, orth_text *t, int row)
                    p->mfu);
     if (!isnan(p->usd))
         orth_text_addf(ctx, t, " %12.0f", p->usd);
+    if (!p->peak.is_compute)
+        orth_text_add(ctx, t, "  MFU");
+    orth_device_peak_say(ctx, t, &p->peak);
     orth_text_add(ctx, t, "\n");
 }
 
@@ -178,10 +181,11 @@ static json_t *row_json(const comparison *x, int row)
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
         if (p->exposed_s[g] > 0)
             json_object_set_new(exposed, orth_group_name((orth_group)g), json_real(p->exposed_s[g]));
-    return json_pack("{s:o,s:i,s:I,s:I,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o}", "values", values, "ranks", p->num_ranks, "memory",
+    return json_pack("{s:o,s:i,s:I,s:I,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:s*}", "values", values, "ranks", p->num_ranks, "memory",
                      (json_int_t)p->bytes, "memory_limit", (json_int_t)p->limit_bytes, "fits", p->fits, "step_s", p->step_s, "tokens_per_s",
                      p->tokens_per_s, "mfu", p->mfu, "hfu", p->hfu, "compute_s", p->compute_s, "update_s", p->update_s, "exposed_loading_s", p->data_s,
-                     "wait_s", p->wait_s, "exposed_copies_s", p->move_s, "exposed_comm_by_axis_s", exposed, "days", known(p->days), "on_demand_usd", isnan(p->usd) ? json_null() : json_real(p->usd));
+                     "wait_s", p->wait_s, "exposed_copies_s", p->move_s, "exposed_comm_by_axis_s", exposed, "days", known(p->days), "on_demand_usd", isnan(p->usd) ? json_null() : json_real(p->usd),
+                     "mfu_peak", p->peak.name[0] ? p->peak.name : NULL);
 }
 
 static char *as_json(orth_ctx *ctx, const comparison *x)

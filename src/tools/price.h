@@ -33,6 +33,7 @@ typedef struct {
     int64_t num_instrs;             /* of its program */
     bool fits;
     double step_s, tokens_per_s, mfu, hfu;
+    orth_device_peak peak;          /* of a device, as on a cluster; here without a name */
     /* Means over ranks; here update is part of compute, and data is not priced; move: copies of offload. */
     double compute_s, update_s, data_s, wait_s, move_s, exposed_s[ORTH_NUM_GROUPS];
     double days, usd;               /* of the whole run, on demand; days 0, usd NAN: not known */

@@ -513,6 +513,9 @@ static char *as_text(orth_ctx *ctx, const found *f)
     orth_text_addf(ctx, &t, "\n%10s %8s %12s %7s %9s  %s\n", "step s", "GiB", "tokens/s", "MFU", "USD/1e9", "layout");
     for (int i = 0; i < f->num_best; i++)
         add_candidate(ctx, &t, f, f->list[i], "");
+    const orth_device_peak *peak = &orth_search_price(f->s, f->list[0])->peak; /* the same of all */
+    if (!peak->is_compute)
+        orth_text_addf(ctx, &t, "MFU: of the %s peak\n", peak->name);
     orth_text_add(ctx, &t, "exact: GiB; estimates: step s and all that follows from it\n");
     add_basis(ctx, &t, f);
     if (f->s->num_plans < f->s->space.num)
@@ -573,6 +576,8 @@ static json_t *candidate_json(const found *f, int32_t i)
     const cost_basis basis = basis_of(f, p);
     add_away_json(root, c);
     if (root) {
+        if (p->peak.name[0])
+            json_object_set_new(root, "mfu_peak", json_string(p->peak.name));
         json_object_set_new(root, "spot", json_boolean(basis.spot));
         json_object_set_new(root, "goodput", number_or_null(basis.goodput, basis.goodput > 0));
     }
