@@ -216,6 +216,8 @@ TEST(rules_between_options_are_told_in_words)
         {"precision: {loss_scale: dynamic, loss_scale_start: 8, loss_scale_least: 16}", "loss_scale_start=8 is less than precision.loss_scale_least=16"},
         {"precision: {compute: bf16, fp32_products: bf16x6}", "run.yaml:1:43: precision.fp32_products=bf16x6 is for "
          "precision.compute=fp32"},
+        {"memory: {offload_optimizer: file, offload_dir: \"\"}", "run.yaml:1:48: memory.offload_dir is empty: what is offloaded to a file needs a folder"},
+        {"memory: {offload_activations: file, offload_dir: \"\"}", "memory.offload_dir is empty"},
         {"train: {steps: 5, epochs: 1.5}", "run.yaml:1:27: train.epochs=1.5 and train.steps=5 both say how long to train"},
         {"model: {max_seq: 64}\ndata: {seq_len: 65}", "data.seq_len=65 exceeds model.max_seq=64"},
     };

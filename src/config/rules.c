@@ -454,6 +454,13 @@ static orth_status the_run_folder_has_a_name(orth_ctx *ctx, const orth_config *c
     return BREAKS(ctx, c, checkpoint_dir, checkpoint_dir, "checkpoint.dir is empty: the run folder needs a name");
 }
 
+static orth_status files_have_a_folder(orth_ctx *ctx, const orth_config *c)
+{
+    if (!orth_config_offloads_to_file(c) || *c->memory_offload_dir)
+        return ORTH_OK;
+    return BREAKS(ctx, c, memory_offload_dir, memory_offload_dir, "memory.offload_dir is empty: what is offloaded to a file needs a folder");
+}
+
 orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
 {
     static orth_status (*const rules[])(orth_ctx *, const orth_config *) = {
@@ -464,6 +471,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, freezing_names_something, rounded_gradients_are_fast,
         reuse_needs_one_stage, only_zero_3_gathers, units_have_a_size, steps_or_epochs, masters_are_of_a_type_that_is_computed_in, quantised_products_have_what_they_need,
         moments_in_8_bits_are_two, small_values_are_more_than_zero, gradients_are_complete_in_one_order, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
+        files_have_a_folder,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
         ORTH_TRY(rules[i](ctx, cfg));
