@@ -359,7 +359,7 @@ TEST(a_run_too_large_for_one_memory_gets_a_ladder_of_that_memory)
         RUN(r, 3, want, "train run.yaml checkpoint.dir=tight %s memory.%s=%ld", cases[i].words, cases[i].key, limit);
         char change[256];
         const long then = first_that_fits(r, change, sizeof change);
-        assert_null(strstr(r->out, "do not suffice"));
+        assert_null(strstr(r->out, "no combination"));
         snprintf(words, sizeof words, "%s memory.%s=%ld %s", cases[i].words, cases[i].key, limit, change);
         assert_true(then <= limit);
         if (then > 0) /* nothing is apart from the device any more */
@@ -368,6 +368,17 @@ TEST(a_run_too_large_for_one_memory_gets_a_ladder_of_that_memory)
     }
     RUN(r, 3, "in files, limit 10240 B", "train run.yaml checkpoint.dir=tight " NO_LISTS "file memory.limit_file=10KiB");
     RUN(r, 3, "also too much: planned ", "train run.yaml checkpoint.dir=tight " NO_LISTS "file memory.limit_file=10KiB memory.limit_device=10KiB");
+    run_end(r);
+}
+
+/* What saved most for its time at first is given up where that leaves room for what suffices. */
+TEST(changes_that_suffice_are_found_though_others_were_made_first)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "  yes   ", "plan model.preset=gpt2-124m model.vocab=512 model.layers=4 model.hidden=64 model.heads=4 model.ffn=256 data.seq_len=64 train.global_batch=8 "
+        "train.micro_batch=4 memory.offload_optimizer=host memory.limit_device=5000000 memory.limit_host=2000000 run.threads=1 run.probe_s=0.003 --ladder");
+    assert_null(strstr(r->out, "no combination that was tried suffices"));
+    RUN(r, 0, "no combination that was tried suffices: more ranks", "plan run.yaml --ladder --limit=1KB");
     run_end(r);
 }
 
@@ -464,6 +475,7 @@ int main(void)
         cmocka_unit_test(a_ladder_without_time_says_that_changes_are_left),
         cmocka_unit_test(the_ladder_of_a_run_with_moments_in_8_bits_has_offload),
         cmocka_unit_test(a_run_too_large_for_one_memory_gets_a_ladder_of_that_memory),
+        cmocka_unit_test(changes_that_suffice_are_found_though_others_were_made_first),
         cmocka_unit_test(a_memory_that_offload_fills_is_relieved_of_what_is_there),
         cmocka_unit_test(recomputation_auto_that_cannot_fit_ends_with_the_ladder_too),
         cmocka_unit_test(a_run_that_does_not_fit_ends_with_the_ladder_and_a_rung_of_it_trains),

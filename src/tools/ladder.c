@@ -166,22 +166,38 @@ static void list_chunks(ladder *x, const orth_config *c)
     }
 }
 
-/* What the run does not do already. host, files: what offload fills. */
-static void list_changes(ladder *x, bool host, bool files)
+/* Whether recomputation auto, which chooses among more than these policies, cares for the memory that is full: not for the host's of a node, nor, where
+ * activations stay, for any but the device's. */
+static bool auto_chooses(const ladder *x, bool host, bool files)
+{
+    const bool leave = x->cfg->memory_offload_activations != ORTH_memory_offload_activations_none;
+    return has_auto(x->cfg) && ((!host && !files) || (leave && !x->where->described));
+}
+
+static void list_policies(ladder *x, bool host, bool files)
 {
     static const char *const policies[] = {"memory.recompute=selective", "memory.recompute=ops memory.recompute_ops=[norm,swiglu]",
                                            "memory.recompute=ops memory.recompute_ops=[norm]", "memory.recompute=keep memory.recompute_ops=[linear]",
                                            "memory.recompute=keep memory.recompute_ops=[linear,attention]",
                                            "memory.recompute=full", "memory.recompute=full memory.recompute_layers=2", "memory.recompute=sqrt",
                                            "memory.recompute=all"};
+    char words[CHANGE_MAX];
+    for (int i = 0; !auto_chooses(x, host, files) && i < ORTH_COUNT(policies); i++) {
+        snprintf(words, sizeof words, "%s%s", policies[i], x->cfg->memory_recompute_limit > 0 ? " memory.recompute_limit=auto" : ""); /* which is of auto alone */
+        offer(x, KIND_RECOMPUTE, words);
+    }
+}
+
+/* What the run does not do already. host, files: what offload fills. */
+static void list_changes(ladder *x, bool host, bool files)
+{
     const orth_config *c = x->cfg;
     char words[CHANGE_MAX];
     if (x->rank_limit)
         snprintf(words, sizeof words, AUTO " memory.recompute_limit=%zu", x->rank_limit);
     else
         snprintf(words, sizeof words, AUTO);
-    for (int i = 0; !has_auto(c) && i < ORTH_COUNT(policies); i++) /* auto chooses among more than these */
-        offer(x, KIND_RECOMPUTE, policies[i]);
+    list_policies(x, host, files);
     if (!has_auto(c))
         offer(x, KIND_RECOMPUTE, words);
     if (!has_auto(c) && c->parallel_tp > 1 && !c->memory_recompute_split)
@@ -394,22 +410,23 @@ static bool is_better(const orth_rung *a, const orth_rung *b, const orth_rung *f
     return ta * ub != tb * ua ? ta * ub < tb * ua : a->bytes < b->bytes;
 }
 
-/* The chosen change of each kind (-1: none), with `instead` in place of its kind's; as words. */
+/* The chosen change of each kind (-1: none), with `instead` (-1: none) in place of its kind's; as words. */
 static void join_words(const ladder *x, const int chosen[NUM_KINDS], int instead, char out[ORTH_LADDER_WORDS_MAX])
 {
     size_t at = 0;
     out[0] = '\0';
     for (int k = 0; k < NUM_KINDS; k++) {
-        const int c = (int)x->changes[instead].kind == k ? instead : chosen[k];
+        const int c = instead >= 0 && (int)x->changes[instead].kind == k ? instead : chosen[k];
         if (c >= 0 && at < ORTH_LADDER_WORDS_MAX)
             at += (size_t)snprintf(out + at, ORTH_LADDER_WORDS_MAX - at, "%s%s", at ? " " : "", x->changes[c].words);
     }
 }
 
-/* ADD: a change that others of its kind do not outdo, from a run that does not fit. ADD_OUTDONE: one that they do. REPLACE: one in place of another of
+/* ADD: a change that others of its kind do not outdo, from a run that does not fit. ADD_OUTDONE: one that they do. DROP: one that is chosen is made no more, alone
+ * or with any in place of it: what saved most at first may fill a memory that what was chosen later would have room in. REPLACE: one in place of another of
  * its kind with which a run that fits is faster: the changes that save most for their time do not always make the fastest run together. A half of the
  * optimizer's state, cheap but often not enough, comes only then: chosen early, it makes others follow that a run with all of it would not need. */
-typedef enum { ADD, ADD_OUTDONE, REPLACE } step_kind;
+typedef enum { ADD, ADD_OUTDONE, DROP, REPLACE } step_kind;
 
 static bool is_tried(const ladder *x, const orth_ladder *l, const int chosen[NUM_KINDS], const orth_rung *from, step_kind how, int which)
 {
@@ -418,7 +435,7 @@ static bool is_tried(const ladder *x, const orth_ladder *l, const int chosen[NUM
         return false;
     if (how != REPLACE && strcmp(x->changes[which].words, HALF) == 0)
         return false;
-    return how == REPLACE ? now >= 0 : is_outdone(x, l, which) == (how == ADD_OUTDONE);
+    return how == DROP ? true : how == REPLACE ? now >= 0 : is_outdone(x, l, which) == (how == ADD_OUTDONE);
 }
 
 /* found: the best until now, or `from`. */
@@ -429,34 +446,72 @@ static bool is_preferred(const orth_rung *r, const orth_rung *found, bool any, c
     return r->over < from->over && (!any || is_better(r, found, from));
 }
 
-/* Makes the best change from rung `from` on, in place of another of its kind if there is one; *made false: there is none. */
+/* A step from what is chosen, and the best of those that were looked at. */
+typedef struct {
+    step_kind how;
+    const orth_rung *from;
+    int chosen[NUM_KINDS];
+    orth_rung found;
+    bool any;
+} step;
+
+/* Looks at these changes, with number `which` (-1: none) in place of its kind's. */
+static orth_status try_step(orth_ctx *ctx, ladder *x, const orth_ladder *l, step *s, const int chosen[NUM_KINDS], int which)
+{
+    char words[ORTH_LADDER_WORDS_MAX];
+    orth_price p;
+    join_words(x, chosen, which, words);
+    ORTH_TRY(price_words(ctx, x, words, &p));
+    const orth_rung r = rung_of(x, l, words, &p);
+    if (p.refused || !is_preferred(&r, &s->found, s->any, s->from, s->how))
+        return ORTH_OK;
+    memcpy(s->chosen, chosen, sizeof s->chosen);
+    if (which >= 0)
+        s->chosen[x->changes[which].kind] = which;
+    s->found = r;
+    s->any = true;
+    return ORTH_OK;
+}
+
+static orth_status try_steps(orth_ctx *ctx, ladder *x, const orth_ladder *l, step *s, const int chosen[NUM_KINDS])
+{
+    for (int i = 0; i < x->num_changes; i++)
+        if (is_tried(x, l, chosen, s->from, s->how, i))
+            ORTH_TRY(try_step(ctx, x, l, s, chosen, i));
+    return ORTH_OK;
+}
+
+/* Each chosen change dropped, and then any other made. */
+static orth_status try_dropped(orth_ctx *ctx, ladder *x, const orth_ladder *l, step *s, const int chosen[NUM_KINDS])
+{
+    for (int k = 0; k < NUM_KINDS; k++) {
+        int without[NUM_KINDS];
+        if (chosen[k] < 0)
+            continue;
+        memcpy(without, chosen, sizeof without);
+        without[k] = -1;
+        ORTH_TRY(try_step(ctx, x, l, s, without, -1));
+        ORTH_TRY(try_steps(ctx, x, l, s, without));
+    }
+    return ORTH_OK;
+}
+
+/* Makes the best step from rung `from` on; *made false: there is none. */
 static orth_status make_one(orth_ctx *ctx, ladder *x, orth_ladder *l, int chosen[NUM_KINDS], const orth_rung *from, step_kind how, bool *made)
 {
-    int best = -1;
-    orth_rung found = *from;
-    for (int i = 0; i < x->num_changes; i++) {
-        char words[ORTH_LADDER_WORDS_MAX];
-        orth_price p;
-        if (!is_tried(x, l, chosen, from, how, i))
-            continue;
-        join_words(x, chosen, i, words);
-        ORTH_TRY(price_words(ctx, x, words, &p));
-        const orth_rung r = rung_of(x, l, words, &p);
-        if (p.refused || !is_preferred(&r, &found, best >= 0, from, how))
-            continue;
-        best = i;
-        found = r;
-    }
-    *made = best >= 0;
-    if (best < 0)
+    step s = {.how = how, .from = from, .found = *from};
+    ORTH_TRY(how == DROP ? try_dropped(ctx, x, l, &s, chosen) : try_steps(ctx, x, l, &s, chosen));
+    *made = s.any;
+    if (!s.any)
         return ORTH_OK;
-    chosen[x->changes[best].kind] = best;
-    l->together[l->num_together++] = found;
+    memcpy(chosen, s.chosen, sizeof s.chosen);
+    l->together[l->num_together++] = s.found;
     return ORTH_OK;
 }
 
 static orth_status combine(orth_ctx *ctx, ladder *x, orth_ladder *l)
 {
+    static const step_kind towards_fitting[] = {ADD, ADD_OUTDONE, DROP}, faster[] = {REPLACE};
     int chosen[NUM_KINDS];
     bool made = true;
     orth_rung from = {.bytes = l->bytes, .over = l->over, .step_s = l->step_s};
@@ -464,9 +519,10 @@ static orth_status combine(orth_ctx *ctx, ladder *x, orth_ladder *l)
     for (int k = 0; k < NUM_KINDS; k++)
         chosen[k] = -1;
     while (made && l->num_together < ORTH_LADDER_RUNGS_MAX) {
-        ORTH_TRY(make_one(ctx, x, l, chosen, &from, from.fits ? REPLACE : ADD, &made));
-        if (!made && !from.fits)
-            ORTH_TRY(make_one(ctx, x, l, chosen, &from, ADD_OUTDONE, &made));
+        const step_kind *how = from.fits ? faster : towards_fitting;
+        made = false;
+        for (int i = 0; !made && i < (from.fits ? ORTH_COUNT(faster) : ORTH_COUNT(towards_fitting)); i++)
+            ORTH_TRY(make_one(ctx, x, l, chosen, &from, how[i], &made));
         if (made)
             from = l->together[l->num_together - 1];
     }
@@ -589,7 +645,7 @@ char *orth_ladder_text(orth_ctx *ctx, const orth_ladder *l)
     if (l->num_single == 0 && !l->none_tried && !l->cut_short)
         orth_text_add(ctx, &t, "no change saves memory\n");
     else if (l->num_together > 0 && !l->together[l->num_together - 1].fits && !l->cut_short)
-        orth_text_add(ctx, &t, "all together do not suffice: more ranks (tp, pp, cp, dp with zero), a shorter data.seq_len or a smaller model\n");
+        orth_text_add(ctx, &t, "no combination that was tried suffices: more ranks (tp, pp, cp, dp with zero), a shorter data.seq_len or a smaller model\n");
     return orth_text_take(ctx, &t);
 }
 
@@ -610,8 +666,8 @@ char *orth_ladder_nearest_text(orth_ctx *ctx, const orth_ladder *l)
         orth_text_add(ctx, &t, shown ? "" : "\nno change was found yet that makes it fit; ");
         add_cut_short(ctx, &t);
     } else if (shown == 0)
-        orth_text_add(ctx, &t, "\nno change of recomputation, micro-batch, ZeRO or offload makes it fit: more ranks (tp, pp, cp, dp with zero), a shorter data.seq_len or a "
-                      "smaller model\n");
+        orth_text_add(ctx, &t, "\nno combination that was tried of recomputation, micro-batch, ZeRO and offload makes it fit: more ranks (tp, pp, cp, dp with zero), a shorter "
+                      "data.seq_len or a smaller model\n");
     return orth_text_take(ctx, &t);
 }
 

@@ -36,7 +36,7 @@ typedef struct {
     orth_rung single[ORTH_LADDER_RUNGS_MAX];   /* [num_single] one change each that saves bytes, the cheapest first */
     int num_single;
     /* [num_together] changes made one after the other, the one that saves most for its time first, and that may replace an earlier one of the same key,
-     * until the run fits or nothing saves more; then those in place of an earlier one with which it is faster. 0 where a single change suffices in less time. */
+     * until the run fits or nothing saves more, nor with one of them made no more; then those in place of an earlier one with which it is faster. 0 where a single change suffices in less time. */
     orth_rung together[ORTH_LADDER_RUNGS_MAX];
     int num_together;
     bool too_long_for_auto;    /* memory.recompute=auto was left out: it plans hundreds of runs, and this one is long */
