@@ -140,7 +140,7 @@ TEST(a_plan_that_does_not_fit_names_the_nearest_changes_with_which_it_does)
     assert_non_null(f);
     fputs("device: {name: X, memory_GiB: 1, reserved_GiB: 0.99, memory_GBps: 10, bf16_tflops: 1}\nnode: {devices: 1}\n", f);
     fclose(f);
-    expect("plan " SMALL "model.layers=2 --cluster=cli_tiny.yaml-1", 0, "no change of recomputation, micro-batch, ZeRO or offload makes it fit");
+    expect("plan " SMALL "model.layers=2 --cluster=cli_tiny.yaml-1", 0, "no combination that was tried of recomputation, micro-batch, ZeRO and offload makes it fit");
     expect("plan " SMALL "model.layers=2 --cluster=cli_tiny.yaml-1 --json", 0, "\"changes\": {\"bytes\": ");
     expect("plan " SMALL "train.global_batch=128 --cluster=cli_tiny.yaml-1", 0, "what would make it fit is not listed here, since dozens of changes have to be planned");
     expect("plan " SMALL "train.global_batch=128 --cluster=cli_tiny.yaml-1 --json", 0, "\"changes\": {\"not_listed\": \"what would make it fit is not listed");

@@ -375,10 +375,31 @@ TEST(a_run_too_large_for_one_memory_gets_a_ladder_of_that_memory)
 TEST(changes_that_suffice_are_found_though_others_were_made_first)
 {
     run_case *r = run_begin();
-    RUN(r, 0, "  yes   ", "plan model.preset=gpt2-124m model.vocab=512 model.layers=4 model.hidden=64 model.heads=4 model.ffn=256 data.seq_len=64 train.global_batch=8 "
-        "train.micro_batch=4 memory.offload_optimizer=host memory.limit_device=5000000 memory.limit_host=2000000 run.threads=1 run.probe_s=0.003 --ladder");
+    RUN(r, 0, "  yes   ", "plan model.preset=gpt2-124m model.vocab=512 model.layers=4 model.hidden=64 model.heads=4 model.ffn=256 data.seq_len=64 "
+        "train.global_batch=8 train.micro_batch=4 memory.offload_optimizer=host memory.limit_device=5000000 memory.limit_host=2000000 run.threads=1 run.probe_s=0.003 --ladder");
     assert_null(strstr(r->out, "no combination that was tried suffices"));
     RUN(r, 0, "no combination that was tried suffices: more ranks", "plan run.yaml --ladder --limit=1KB");
+    run_end(r);
+}
+
+/* In exactly the bytes that a named policy needs of each memory, auto finds room. */
+TEST(recomputation_auto_keeps_the_limits_of_the_host_and_of_files)
+{
+#define LEAVES "data.seq_len=64 train.global_batch=8 memory.offload_min_bytes=1 memory.offload_activations="
+    run_case *r = run_begin();
+    for (int i = 0; i < 4; i++) {
+        const char *tier = i % 2 ? "file" : "host", *rest = i / 2 ? "parallel.pp=2 train.micro_batch=1" : "";
+        char words[256];
+        snprintf(words, sizeof words, LEAVES "%s %s memory.recompute=keep memory.recompute_ops='[attention]'", tier, rest);
+        const long device = planned(r, words, "device"), other = planned(r, words, tier);
+        snprintf(words, sizeof words, LEAVES "%s %s memory.recompute=auto memory.limit_device=%ld", tier, rest, device);
+        RUN(r, 0, "fits", "plan run.yaml %s memory.limit_%s=%ld --require-fit", words, tier, other);
+        if (i >= 2) /* there is a choice of which nothing leaves */
+            continue;
+        RUN(r, 3, i % 2 ? "bytes in files at least, whatever is made again within the limit of a rank; the limit is 1000 (memory.limit_file, or what is free"
+                        : "bytes of the host's memory at least, whatever is made again within the limit of a rank; the limit is 1000 (memory.limit_host)",
+            "plan run.yaml %s memory.limit_%s=1KB --require-fit", words, tier);
+    }
     run_end(r);
 }
 
@@ -476,6 +497,7 @@ int main(void)
         cmocka_unit_test(the_ladder_of_a_run_with_moments_in_8_bits_has_offload),
         cmocka_unit_test(a_run_too_large_for_one_memory_gets_a_ladder_of_that_memory),
         cmocka_unit_test(changes_that_suffice_are_found_though_others_were_made_first),
+        cmocka_unit_test(recomputation_auto_keeps_the_limits_of_the_host_and_of_files),
         cmocka_unit_test(a_memory_that_offload_fills_is_relieved_of_what_is_there),
         cmocka_unit_test(recomputation_auto_that_cannot_fit_ends_with_the_ladder_too),
         cmocka_unit_test(a_run_that_does_not_fit_ends_with_the_ladder_and_a_rung_of_it_trains),

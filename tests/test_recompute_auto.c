@@ -35,10 +35,18 @@ static orth_again_result choose(orth_ctx *ctx, searching *x, size_t rank_limit, 
     return r;
 }
 
-/* What the programs of all ranks say, compiled one by one. */
-static orth_again_result counted(orth_ctx *ctx, const searching *x, const orth_recompute *r)
+static orth_again_result choose_within(orth_ctx *ctx, searching *x, orth_again_bytes limits)
+{
+    orth_again_result r;
+    CHECK_OK(ctx, orth_again_choose_within(ctx, x->search, &limits, x->chosen, &r));
+    return r;
+}
+
+/* What the programs of all ranks say, compiled one by one; out: what can be limited. */
+static orth_again_result counted_bytes(orth_ctx *ctx, const searching *x, const orth_recompute *r, orth_again_bytes *out)
 {
     orth_again_result sum = {0};
+    *out = (orth_again_bytes){{0}};
     orth_chunk chunks[64];
     for (int rank = 0; rank < x->partition.mesh.num_ranks; rank++) {
         orth_programs_spec spec = x->spec;
@@ -52,9 +60,19 @@ static orth_again_result counted(orth_ctx *ctx, const searching *x, const orth_r
         sum.worst_bytes = ORTH_MAX(sum.worst_bytes, bytes);
         sum.total_bytes += orth_program_bytes(p);
         sum.added_flops += orth_program_cost(p).hardware_flops;
+        out->of[ORTH_AGAIN_HOST] += p->space_bytes[ORTH_SPACE_HOST];
+        out->of[ORTH_AGAIN_FILES] += p->space_bytes[ORTH_SPACE_FILE];
         orth_rank_programs_release(&programs);
     }
+    out->of[ORTH_AGAIN_RANK] = sum.worst_bytes;
+    out->of[ORTH_AGAIN_ALL] = sum.total_bytes;
     return sum;
+}
+
+static orth_again_result counted(orth_ctx *ctx, const searching *x, const orth_recompute *r)
+{
+    orth_again_bytes bytes;
+    return counted_bytes(ctx, x, r, &bytes);
 }
 
 static orth_again_result counted_chosen(orth_ctx *ctx, const searching *x, const uint64_t *chosen)
@@ -320,6 +338,23 @@ TEST(no_drawn_set_for_each_of_many_layers_is_cheaper_than_the_chosen_one)
 
 /* ---- policies with names ---- */
 
+/* Under each limit that is exactly what a policy needs, alone and beside that of a rank: what is chosen computes no more. */
+static void check_within(orth_ctx *ctx, searching *x, int policy, const orth_again_bytes *needs, double added)
+{
+    static const char *const of[ORTH_AGAIN_LIMITS] = {"the largest rank", "all ranks", "the host's memory", "files"};
+    for (int k = 0; k < ORTH_AGAIN_LIMITS; k++)
+        for (int beside = 0; beside < (k == ORTH_AGAIN_RANK ? 1 : 2); beside++) {
+            orth_again_bytes limits = {{[ORTH_AGAIN_RANK] = beside ? needs->of[ORTH_AGAIN_RANK] : 0}};
+            limits.of[k] = needs->of[k];
+            const orth_again_result r = choose_within(ctx, x, limits);
+            if (!r.fits || r.added_flops > added)
+                fail_msg("seed %d, policy %d: %.6g FLOPs are added in %zu bytes of %s, auto (%s) adds %.6g in %zu of the largest rank, %zu of all ranks",
+                         (int)x->c.seed, policy, added, needs->of[k], of[k], r.fits ? "fits" : "does not fit", r.added_flops, r.worst_bytes, r.total_bytes);
+        }
+    const orth_again_result r = choose_within(ctx, x, *needs);
+    assert_true(r.fits && r.added_flops <= added);
+}
+
 /* What each policy needs is enough for a choice that computes no more. */
 static void check_named(orth_ctx *ctx, const layout_case *c)
 {
@@ -337,10 +372,12 @@ static void check_named(orth_ctx *ctx, const layout_case *c)
     begin(ctx, &x, c);
     const double plain = counted(ctx, &x, &policies[0]).added_flops;
     for (int i = 0; i < ORTH_COUNT(policies); i++) {
-        const orth_again_result named = counted(ctx, &x, &policies[i]), r = choose(ctx, &x, named.worst_bytes, 0);
-        if (!r.fits || r.added_flops > named.added_flops - plain)
-            fail_msg("seed %d, policy %d: %.6g FLOPs are added in %zu bytes, auto adds %.6g in %zu", (int)c->seed, i, named.added_flops - plain,
-                     named.worst_bytes, r.added_flops, r.worst_bytes);
+        const bool in_groups = policies[i].layers > 0 || policies[i].kind == ORTH_RECOMPUTE_SQRT;
+        if (c->layout.pp > 1 && in_groups) /* of several stages those are compared that have one set in all layers */
+            continue;
+        orth_again_bytes needs;
+        const orth_again_result named = counted_bytes(ctx, &x, &policies[i], &needs);
+        check_within(ctx, &x, i, &needs, named.added_flops - plain);
     }
     end(ctx, &x);
 }
@@ -350,9 +387,12 @@ TEST(no_named_policy_computes_less_in_as_little)
 {
     const char *given = getenv("ORTH_AGAIN_CASES");
     const uint64_t seed = given && atoi(given) >= 100 ? 0 : test_seed();
-    static const struct { int layers, dp, zero, cp, bf16, batch; bool leaves; } cases[] = {
-        {1, 1, 0, 1, 1, 1, false}, {2, 1, 0, 1, 0, 2, false}, {4, 1, 0, 1, 1, 1, false}, {12, 1, 0, 1, 1, 2, false}, {2, 2, 3, 1, 1, 1, false},
-        {3, 1, 0, 2, 1, 1, false}, {1, 1, 0, 1, 1, 1, true}, {2, 1, 0, 2, 1, 1, true}, {4, 1, 0, 1, 0, 2, true}};
+    static const struct { int layers, dp, zero, cp, bf16, batch, pp; orth_tier leaves; } cases[] = {
+        {1, 1, 0, 1, 1, 1, 1, ORTH_TIER_NONE}, {2, 1, 0, 1, 0, 2, 1, ORTH_TIER_NONE},  {4, 1, 0, 1, 1, 1, 1, ORTH_TIER_NONE},
+        {12, 1, 0, 1, 1, 2, 1, ORTH_TIER_NONE}, {2, 2, 3, 1, 1, 1, 1, ORTH_TIER_NONE}, {3, 1, 0, 2, 1, 1, 1, ORTH_TIER_NONE},
+        {1, 1, 0, 1, 1, 1, 1, ORTH_TIER_HOST}, {2, 1, 0, 2, 1, 1, 1, ORTH_TIER_HOST},  {4, 1, 0, 1, 0, 2, 1, ORTH_TIER_HOST},
+        {4, 1, 0, 1, 0, 2, 1, ORTH_TIER_FILE}, {4, 1, 0, 1, 0, 1, 2, ORTH_TIER_NONE},  {4, 1, 0, 1, 0, 1, 2, ORTH_TIER_HOST},
+        {6, 1, 0, 1, 0, 1, 2, ORTH_TIER_FILE}};
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < 2 * ORTH_COUNT(cases); i++) {
         const int k = i / 2;
@@ -363,11 +403,13 @@ TEST(no_named_policy_computes_less_in_as_little)
         c.layout.dp = cases[k].dp;
         c.layout.zero = cases[k].zero;
         c.layout.cp = cases[k].cp;
+        c.layout.pp = cases[k].pp;
+        c.layout.global_batch = cases[k].pp > 1 ? 8 : c.layout.global_batch;
         c.layout.micro_batch = cases[k].batch;
         c.layout.seq_len = 64;
         c.compute = cases[k].bf16 ? ORTH_BF16 : ORTH_F32;
         if (cases[k].leaves)
-            c.offload = (orth_offload){.activations = ORTH_TIER_HOST, .min_bytes = 1};
+            c.offload = (orth_offload){.activations = cases[k].leaves, .min_bytes = 1};
         check_named(ctx, &c);
     }
     test_ctx_free(ctx);
@@ -406,6 +448,20 @@ static layout_case small_case(uint64_t seed)
     return c;
 }
 
+/* What is said to be needed at least is enough, and is what that needs; below nothing fits. */
+static void check_refused(orth_ctx *ctx, searching *x, size_t limit, bool together, const orth_again_result *r)
+{
+    const orth_again_limit k = together ? ORTH_AGAIN_ALL : ORTH_AGAIN_RANK;
+    assert_int_equal(r->broken, k);
+    assert_true(r->least_bytes > limit && (together ? r->total_bytes : r->worst_bytes) == r->least_bytes);
+    const orth_again_bytes enough = {{[ORTH_AGAIN_RANK] = together ? 0 : r->least_bytes, [ORTH_AGAIN_ALL] = together ? r->least_bytes : 0}};
+    const orth_again_result least = choose_within(ctx, x, enough);
+    assert_true(least.fits && (together ? least.total_bytes : least.worst_bytes) == r->least_bytes);
+    const size_t below[] = {r->least_bytes - 1, limit - limit / 16, limit / 2, 1};
+    for (int i = 0; i < ORTH_COUNT(below); i++)
+        assert_false(choose(ctx, x, together ? 0 : below[i], together ? below[i] : 0).fits);
+}
+
 TEST(bytes_and_flops_are_those_of_the_programs_and_never_rise_when_the_limit_falls)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -420,8 +476,10 @@ TEST(bytes_and_flops_are_those_of_the_programs_and_never_rise_when_the_limit_fal
         for (int k = 0; k < 20; k++) {
             const size_t limit = (together ? last.total_bytes : last.worst_bytes) - 1;
             const orth_again_result r = choose(ctx, &x, together ? 0 : limit, together ? limit : 0);
-            if (!r.fits)
+            if (!r.fits) {
+                check_refused(ctx, &x, limit, together, &r);
                 break;
+            }
             assert_true((together ? r.total_bytes : r.worst_bytes) <= limit); /* the other may rise: ranks are not alike */
             last = r;
             if (k % 8)
@@ -431,6 +489,55 @@ TEST(bytes_and_flops_are_those_of_the_programs_and_never_rise_when_the_limit_fal
             assert_int_equal(is.total_bytes, r.total_bytes);
             assert_true(is.added_flops == r.added_flops);
         }
+        end(ctx, &x);
+    }
+    test_ctx_free(ctx);
+}
+
+/* Where activations leave, the choice with the least on the device has more than others in all. From what a plain run needs down to what nothing keeps, all
+ * limits between the bytes of choices, of one stage and of two: none is refused above one that is kept. */
+TEST(what_is_refused_at_a_limit_is_refused_at_each_smaller_one)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < 4; i++) {
+        layout_case c = case_of_layers(4, 1 + i / 2, true, false);
+        c.layout.global_batch = 8;
+        c.layout.micro_batch = i / 2 ? 1 : 2;
+        c.offload.activations = i % 2 ? ORTH_TIER_FILE : ORTH_TIER_HOST;
+        searching x;
+        begin(ctx, &x, &c);
+        orth_again_result last = choose(ctx, &x, 0, 0), r = last;
+        for (; r.fits; r = choose(ctx, &x, 0, last.total_bytes - 1)) {
+            assert_true(r.total_bytes <= last.total_bytes && r.added_flops >= last.added_flops);
+            last = r;
+        }
+        assert_int_equal(r.least_bytes, last.total_bytes);
+        const orth_again_result none = choose_within(ctx, &x, (orth_again_bytes){{1, 1, 1, 0}});
+        assert_true(!none.fits && none.broken == ORTH_AGAIN_RANK && none.worst_bytes == none.least_bytes);
+        check_refused(ctx, &x, last.total_bytes - 1, true, &r);
+        for (int32_t k = 0; i / 2 == 0 && k < x.search->stages[0].num; k++) /* all are compiled: none has less */
+            assert_true(x.search->stages[0].choices[k].compiled && x.search->stages[0].choices[k].bytes.of[ORTH_AGAIN_ALL] >= r.least_bytes);
+        end(ctx, &x);
+    }
+    test_ctx_free(ctx);
+}
+
+/* What the optimizer has elsewhere changes by a few buffers at most, so no choice is looked for that changes it: the plan says what is too much. */
+TEST(limits_of_the_host_and_of_files_are_for_activations_that_leave)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < 4; i++) {
+        layout_case c = case_of_layers(4, 1 + i / 2, false, false);
+        const orth_tier tier = i % 2 ? ORTH_TIER_FILE : ORTH_TIER_HOST;
+        c.layout.global_batch = 8;
+        c.offload = (orth_offload){.optimizer = tier, .gradients = tier, .params = tier, .min_bytes = 1, .sub_group = 1000};
+        searching x;
+        begin(ctx, &x, &c);
+        const orth_again_result r = choose_within(ctx, &x, (orth_again_bytes){{[ORTH_AGAIN_HOST] = 1, [ORTH_AGAIN_FILES] = 1}});
+        assert_true(r.fits && r.added_flops == 0);
+        for (int p = 0; p < c.layout.pp; p++)
+            for (int32_t k = 1; k < x.search->stages[p].num; k++)
+                assert_false(x.search->stages[p].choices[k].compiled);
         end(ctx, &x);
     }
     test_ctx_free(ctx);
@@ -530,6 +637,8 @@ int main(void)
         cmocka_unit_test(no_choice_for_three_layers_that_fits_is_cheaper_than_the_chosen_one),
         cmocka_unit_test(no_drawn_set_for_each_of_many_layers_is_cheaper_than_the_chosen_one),
         cmocka_unit_test(bytes_and_flops_are_those_of_the_programs_and_never_rise_when_the_limit_falls),
+        cmocka_unit_test(what_is_refused_at_a_limit_is_refused_at_each_smaller_one),
+        cmocka_unit_test(limits_of_the_host_and_of_files_are_for_activations_that_leave),
         cmocka_unit_test(between_the_bytes_of_choices_a_lower_limit_never_needs_more),
         cmocka_unit_test(a_stage_that_has_room_makes_nothing_again),
         cmocka_unit_test(what_is_chosen_computes_the_bits_of_a_plain_run),

@@ -42,6 +42,8 @@ typedef struct {
     size_t first_rank_bytes;          /* that rank 0 needs beside its program */
     size_t rank_limit, total_limit;   /* for recomputation AUTO (plan/recompute_auto.h): bytes of each rank (of its device, where the
                                          run offloads), and of all; 0: none */
+    size_t space_limit[ORTH_NUM_SPACES]; /* for the same, of a run that offloads: bytes of all ranks in the host's memory, and in files; 0: none. That
+                                            of a device is rank_limit */
     const char *limit_of;             /* what sets rank_limit, for messages; NULL: memory.recompute_limit */
     bool least_if_none;               /* where nothing keeps these limits: the choice that needs the least, instead of an error */
 } orth_programs_spec;

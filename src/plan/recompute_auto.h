@@ -17,16 +17,31 @@
  * know what is kept, not where it is meanwhile, so every choice may have to be compiled: there are only those with the same set in every
  * layer, and groups, unless all choices together are few instructions.
  *
- * All ranks of a stage choose alike, and each stage by itself, against the same limit for a rank. Where the limit is one for all ranks
- * together (threads of one machine), the limit for a rank is the highest with which their sum fits.
+ * All ranks of a stage choose alike, and each stage by itself, against the same limit for a rank. Other limits are of all ranks together:
+ * all memory (threads of one machine), and of a run whose activations leave what is in the host's memory, and in files. A single stage keeps them as it
+ * keeps that of a rank. Of several stages each gets an equal limit, the highest with which the sum of all stages fits; a stage that cannot keep
+ * that takes the smallest choice. Beside these, every choice with one set in all layers of the stage is looked at in all stages alike. What is looked at
+ * does not depend on the limits, and of it that is taken which fits and computes the least. So here, too, bytes never rise when the limit falls.
  */
 #ifndef ORTH_PLAN_RECOMPUTE_AUTO_H
 #define ORTH_PLAN_RECOMPUTE_AUTO_H
 
 #include "plan/programs.h"
 
+/* What is limited, in bytes: the rank of a stage that needs the most (of a run that offloads, its device's memory); of all ranks together all memory
+ * without files; of a run whose activations leave the device, what they have in the host's memory, and in files. (Of others these two limits are not
+ * looked at.) */
+typedef enum { ORTH_AGAIN_RANK, ORTH_AGAIN_ALL, ORTH_AGAIN_HOST, ORTH_AGAIN_FILES, ORTH_AGAIN_LIMITS } orth_again_limit;
 typedef struct {
-    bool fits;                  /* false: the choice is the one with the smallest largest rank of each stage */
+    size_t of[ORTH_AGAIN_LIMITS]; /* as limits: 0: none */
+} orth_again_bytes;
+
+typedef struct {
+    bool fits;
+    /* Of what does not fit: the limit that no choice keeps, and the least that is possible, which the choice needs: of ranks, or, beside the limit of a rank
+     * (or the least), of all together. ORTH_AGAIN_LIMITS: each can be kept, but no choice that was looked at keeps them all. */
+    orth_again_limit broken;
+    size_t least_bytes;
     size_t worst_bytes;         /* of the rank that needs the most; of a run that offloads, of its device's memory, */
     int worst_rank;             /* this one */
     size_t total_bytes;         /* of all ranks */
@@ -39,8 +54,10 @@ typedef struct orth_again_search orth_again_search;
 orth_status orth_again_search_make(orth_ctx *ctx, orth_again_search **out, const orth_programs_spec *spec);
 void orth_again_search_release(orth_ctx *ctx, orth_again_search *s);
 
-/* rank_limit, total_limit: as in orth_programs_spec. chosen [layers of the model]: orth_recompute.chosen. What was compiled for one
- * limit is known for the next. ORTH_ERR_ARG, ORTH_ERR_NOMEM; that nothing fits is no error. */
+/* chosen [layers of the model]: orth_recompute.chosen. What was compiled for one limit is known for the next. ORTH_ERR_ARG, ORTH_ERR_NOMEM; that
+ * nothing fits is no error. */
+orth_status orth_again_choose_within(orth_ctx *ctx, orth_again_search *s, const orth_again_bytes *limits, uint64_t *chosen, orth_again_result *out);
+/* With limits of these two kinds only. */
 orth_status orth_again_choose(orth_ctx *ctx, orth_again_search *s, size_t rank_limit, size_t total_limit, uint64_t *chosen,
                               orth_again_result *out);
 

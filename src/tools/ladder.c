@@ -181,9 +181,10 @@ static void list_policies(ladder *x, bool host, bool files)
                                            "memory.recompute=keep memory.recompute_ops=[linear,attention]",
                                            "memory.recompute=full", "memory.recompute=full memory.recompute_layers=2", "memory.recompute=sqrt",
                                            "memory.recompute=all"};
+    const char *limit = x->cfg->memory_recompute_limit > 0 ? " memory.recompute_limit=auto" : ""; /* which is of auto alone */
     char words[CHANGE_MAX];
     for (int i = 0; !auto_chooses(x, host, files) && i < ORTH_COUNT(policies); i++) {
-        snprintf(words, sizeof words, "%s%s", policies[i], x->cfg->memory_recompute_limit > 0 ? " memory.recompute_limit=auto" : ""); /* which is of auto alone */
+        snprintf(words, sizeof words, "%s%s", policies[i], limit);
         offer(x, KIND_RECOMPUTE, words);
     }
 }
@@ -422,8 +423,8 @@ static void join_words(const ladder *x, const int chosen[NUM_KINDS], int instead
     }
 }
 
-/* ADD: a change that others of its kind do not outdo, from a run that does not fit. ADD_OUTDONE: one that they do. DROP: one that is chosen is made no more, alone
- * or with any in place of it: what saved most at first may fill a memory that what was chosen later would have room in. REPLACE: one in place of another of
+/* ADD: a change that others of its kind do not outdo, from a run that does not fit. ADD_OUTDONE: one that they do. DROP: one that is chosen is made no
+ * more, alone or with any other made: what saved most at first may fill a memory that what was chosen later would have room in. REPLACE: one in place of another of
  * its kind with which a run that fits is faster: the changes that save most for their time do not always make the fastest run together. A half of the
  * optimizer's state, cheap but often not enough, comes only then: chosen early, it makes others follow that a run with all of it would not need. */
 typedef enum { ADD, ADD_OUTDONE, DROP, REPLACE } step_kind;

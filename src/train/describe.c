@@ -145,13 +145,24 @@ static size_t memory_limit(const orth_config *cfg)
 }
 
 /* What all files together may be: nothing is known of a folder that cannot be looked at. */
-static void set_file_limit(orth_plan *p, const orth_config *cfg)
+static size_t file_limit(const orth_config *cfg, bool *is_room)
 {
+    *is_room = false;
     if (!orth_config_offloads_to_file(cfg))
-        return;
+        return 0;
     const size_t room = orth_scratch_free_bytes(cfg->memory_offload_dir), given = (size_t)cfg->memory_limit_file;
-    p->file_limit_is_room = room > 0 && (given == 0 || room < given);
-    p->file_limit_bytes = p->file_limit_is_room ? room : given;
+    *is_room = room > 0 && (given == 0 || room < given);
+    return *is_room ? room : given;
+}
+
+/* Of recomputation auto. Processes have to choose alike, so what happens to be free where one of them is does not count. Devices have none of these here. */
+static void set_space_limits(orth_programs_spec *spec, const orth_config *cfg)
+{
+    bool is_room;
+    if (!orth_config_offloads(cfg) || cfg->on_devices)
+        return;
+    spec->space_limit[ORTH_SPACE_HOST] = (size_t)cfg->memory_limit_host;
+    spec->space_limit[ORTH_SPACE_FILE] = cfg->comm_backend == ORTH_comm_backend_mpi ? (size_t)cfg->memory_limit_file : file_limit(cfg, &is_room);
 }
 
 static orth_status programs_spec(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, bool evaluates, orth_programs_spec *out)
@@ -166,6 +177,7 @@ static orth_status programs_spec(orth_ctx *ctx, const orth_config *cfg, const or
                                 .evaluates = evaluates, .num_threads = threads_of_a_rank(ctx, cfg),
                                 .rank_limit = (size_t)limit, .limit_of = device > 0 && limit == device ? "memory.limit_device" : own,
                                 .total_limit = total};
+    set_space_limits(out, cfg);
     /* A checkpoint is put together in the host's memory. */
     return cfg->on_devices ? ORTH_OK : orth_saver_bytes(ctx, cfg, model, (int)orth_layout_ranks(&layout), &out->first_rank_bytes);
 }
@@ -283,7 +295,7 @@ static orth_status plan_run(orth_ctx *ctx, orth_run_plan *p, const orth_config *
         p->ranks[r].on_devices = cfg->on_devices;
         p->ranks[r].device_limit_bytes = (size_t)cfg->memory_limit_device;
         p->ranks[r].host_limit_bytes = (size_t)cfg->memory_limit_host;
-        set_file_limit(&p->ranks[r], cfg);
+        p->ranks[r].file_limit_bytes = file_limit(cfg, &p->ranks[r].file_limit_is_room);
     }
     p->ranks[0].lower_bound_bytes += copy;
     p->total = orth_plan_total(p->ranks, p->num_ranks, cfg->train_global_batch * cfg->data_seq_len, memory_limit(cfg));
