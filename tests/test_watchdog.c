@@ -190,7 +190,7 @@ static void expect_hang(hanger *h, int i)
         snprintf(before, sizeof before, "cp -r two h%d && ", i);
     if (c->clock_set)
         snprintf(before, sizeof before, "CLOCK_AHEAD=3600 ");
-    snprintf(command, sizeof command, "cd %s && %s" PRELOAD "SLOW_DISK=%s timeout 60 %s train run.yaml checkpoint.dir=h%d "
+    snprintf(command, sizeof command, "cd %s && %s" PRELOAD "SLOW_DISK=%s timeout -s KILL 60 %s train run.yaml checkpoint.dir=h%d "
              "train.global_batch=8 comm.timeout_s=%.1f comm.busy_timeout_s=%.1f train.steps=4 %s %s 2>&1", h->r->dir,
              before, c->disk, ORTH_BINARY, i, LIMIT_S, 2 * LIMIT_S, c->options, c->resumes ? "--resume" : "");
     const double start = orth_clock_s();
