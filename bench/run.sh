@@ -34,7 +34,9 @@ fi
 if bench bench_tokenizer; then
   report_part "Tokenizer" "against Hugging Face: see the table of peers" "$build/bench_tokenizer"
 fi
-report_part "Plans of large layouts" "llama3-70b on 256 ranks within 2 s of one core and 1 GB, measuring the peaks not counted" bench/plan.sh "$build"
+report_part "Plans of large layouts" \
+  "llama3-70b on 256 ranks within 2 s of one core and 1 GB, measuring the peaks not counted; llama3-405b on 16,384 devices, cp=1 and cp=2, within 1 s of one core each" \
+  bench/plan.sh "$build"
 report_part "Collectives between 2 thread ranks" "at least 85 % of the byte optimum from 4 MB on; canonical order costs at most 15 %" \
   "$build/orthant" bench collectives --rounds="$rounds" --max-mb="$([[ $quick ]] && echo 4 || echo 256)"
 if command -v mpirun >/dev/null && bench bench_collectives_mpi; then
