@@ -457,6 +457,46 @@ TEST(epochs_are_steps_that_plan_inspect_and_run_yaml_tell)
     run_end(r);
 }
 
+/* The JSON of `plan` from "cost" on, to its end; heap memory. */
+static char *cost_of(run_case *r, const char *words)
+{
+    RUN(r, 0, "", "plan free.yaml --cluster=h100-1 precision.compute=bf16 --json %s", words);
+    const char *at = strstr(r->out, "\"cost\": {");
+    assert_non_null(at);
+    return strndup(at, strcspn(at, "}"));
+}
+
+TEST(days_and_cost_of_epochs_are_those_of_their_steps_and_what_is_not_known_says_why)
+{
+    static const struct {
+        const char *words, *line;
+    } cases[] = {{"", "the whole run  not known: train.steps is not set\n"},
+                 {"train.steps=0", "the whole run  0 steps (train.steps=0), which take no time\n"},
+                 {"train.epochs=2 data.path=none", "the whole run  not known: train.epochs of data that is not counted (data.path is not set, or not prepared)\n"},
+                 {"train.epochs=2 data.seq_len=128 data.path=tiny", "the whole run  not known: train.epochs of data without a whole sequence\n"}};
+    run_case *r = run_begin();
+    char *yaml = run_read(r, "run.yaml", NULL), *at = strstr(yaml, "steps: 8, "), want[96], words[64];
+    memmove(at, at + 10, strlen(at + 10) + 1);
+    run_write(r, "free.yaml", yaml, strlen(yaml));
+    run_write(r, "tiny.txt", "a few words", 11);
+    RUN(r, 0, "", "data prepare --tokenizer=bytes --valid-fraction=0 --out=tiny tiny.txt");
+    for (int i = 0; i < ORTH_COUNT(cases); i++)
+        RUN(r, 0, cases[i].line, "plan free.yaml --cluster=h100-1 precision.compute=bf16 %s", cases[i].words);
+    RUN(r, 0, "epochs", "plan free.yaml --cluster=h100-1 precision.compute=bf16 train.epochs=2");
+    const int64_t steps = number_behind(r->out, "the whole run  ");
+    snprintf(want, sizeof want, "steps; %" PRId64 " steps are 2", steps);
+    assert_true(steps > 0 && strstr(r->out, want));
+    snprintf(words, sizeof words, "train.steps=%" PRId64, steps);
+    char *by_epochs = cost_of(r, "train.epochs=2"), *by_steps = cost_of(r, words), *none = cost_of(r, "train.steps=0"), *unknown = cost_of(r, "train.epochs=2 data.path=none");
+    assert_string_equal(by_epochs, by_steps);
+    assert_null(strstr(by_epochs, "\"days\": null"));
+    assert_non_null(strstr(none, "\"days\": 0,"));
+    assert_true(strstr(unknown, "\"days\": null") && strstr(unknown, "\"not_known\": \"train.epochs of data"));
+    RUN(r, 0, "USD", "plan free.yaml --cluster=h100-1 precision.compute=bf16 train.epochs=200 --compare 'train.micro_batch=[1,2]'");
+    free(yaml), free(by_epochs), free(by_steps), free(none), free(unknown);
+    run_end(r);
+}
+
 /* However the bytes come, those that are not UTF-8 are counted alike. */
 TEST(invalid_bytes_are_counted_across_the_pieces_of_an_input)
 {
@@ -502,6 +542,7 @@ int main(void)
         cmocka_unit_test(a_file_of_spaces_is_encoded_and_is_no_document_of_a_training_set),
         cmocka_unit_test(invalid_bytes_are_counted_across_the_pieces_of_an_input),
         cmocka_unit_test(epochs_are_steps_that_plan_inspect_and_run_yaml_tell),
+        cmocka_unit_test(days_and_cost_of_epochs_are_those_of_their_steps_and_what_is_not_known_says_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

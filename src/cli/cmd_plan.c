@@ -48,7 +48,8 @@ static orth_status price(orth_ctx *ctx, planning *x, orth_run_plan *p, const cha
             ORTH_TRY(orth_machine_rates(ctx, cfg, p->num_ranks, &x->rates));
         return orth_run_plan_price(ctx, p, &x->rates, timeline);
     }
-    const int64_t steps = ORTH_CONFIG_IS_SET(cfg, train, steps) ? cfg->train_steps : 0;
+    int64_t steps;
+    ORTH_TRY(orth_describe_steps(ctx, cfg, &steps, &p->total.no_steps));
     return orth_cluster_price(ctx, p, &x->hardware, orth_setup_compute(cfg), steps, timeline, &x->on_cluster);
 }
 

@@ -385,7 +385,7 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
     *out = (orth_cluster_plan){.steps = (double)steps, .worst_rank = orth_run_plan_worst(p), .peak = peak};
     sum_up(p, h, out);
     const orth_rent rent = orth_rent_of(h, p->num_ranks, p->total.num_elems);
-    const double busy_h = out->steps * out->step_s / 3600;
+    const double busy_h = fmax(out->steps, 0) * out->step_s / 3600;
     out->goodput = rent.goodput;
     out->spot_goodput = rent.spot_goodput;
     if (isinf(rent.hours))
@@ -396,6 +396,9 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
     out->on_demand_usd = busy_h * rent.on_demand_usd;
     out->spot_usd = busy_h * rent.spot_usd;
     p->total.goodput = out->goodput.share;
+    p->total.steps_known = out->steps >= 0;
+    if (!p->total.steps_known && !p->total.no_steps)
+        p->total.no_steps = "nobody says how many steps it has";
     p->total.days = out->days;
     p->total.on_demand_usd = out->on_demand_usd;
     p->total.has_on_demand = h->has_on_demand;
@@ -439,11 +442,15 @@ static void add_exposed(orth_ctx *ctx, orth_text *t, const orth_cluster_plan *c)
     orth_text_add(ctx, t, *sep ? ")" : "");
 }
 
-static void add_cost(orth_ctx *ctx, orth_text *t, const orth_hardware *h, const orth_cluster_plan *c)
+static void add_cost(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c)
 {
     const bool none = orth_goodput_is_none(&c->spot_goodput);
+    if (c->steps < 0) {
+        orth_text_addf(ctx, t, "the whole run  not known: %s\n", p->total.no_steps);
+        return;
+    }
     if (c->steps == 0) {
-        orth_text_add(ctx, t, "the whole run  not known: train.steps is not set\n");
+        orth_text_add(ctx, t, "the whole run  0 steps (train.steps=0), which take no time\n");
         return;
     }
     orth_text_addf(ctx, t, "the whole run  %.0f steps take %.3g days (estimate)", c->steps, c->days);
@@ -571,7 +578,7 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
     orth_device_peak_say(ctx, t, &c->peak);
     orth_text_add(ctx, t, " (estimates)\n");
     add_slow_type(ctx, t, p, device);
-    add_cost(ctx, t, h, c);
+    add_cost(ctx, t, p, h, c);
     add_goodput(ctx, t, "goodput       ", &c->goodput, h->failures_restart_s);
     add_goodput(ctx, t, "goodput (spot)", &c->spot_goodput, h->failures_restart_s);
     add_products(ctx, t, p, h);

@@ -20,7 +20,7 @@ typedef struct {
     orth_device_peak peak;   /* that the last two are shares of */
     double compute_s, update_s, move_s, wait_s; /* means over ranks; update is part of no other; move: held by copies of offload */
     double exposed_s[ORTH_NUM_GROUPS];     /* communication that computing waits for, on each group's links */
-    double steps;            /* of the run; 0: not known */
+    double steps;            /* of the run; -1: not known */
     double days, on_demand_usd, spot_usd;  /* of `steps`, interruptions included where they are known; 0: not known, or spot nodes make no progress */
     orth_goodput goodput, spot_goodput;    /* zero: not known */
 } orth_cluster_plan;
@@ -33,7 +33,7 @@ size_t orth_cluster_most_node_limit(const orth_hardware *h); /* of all nodes */
 size_t orth_cluster_least_limit(const orth_hardware *h);
 
 /* Prices p's ranks on `h`, whose devices they are (orth_hardware_use): times, totals, and what fits, each rank
- * by itself. compute: type of products. steps: of the run, or 0. timeline as in orth_run_plan_price.
+ * by itself. compute: type of products. steps: of the run, or -1: not known. timeline as in orth_run_plan_price.
  * ORTH_ERR_ARG where the devices do not have the type; ORTH_ERR_NOMEM. */
 orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardware *h, orth_dtype compute, int64_t steps,
                                const char *timeline, orth_cluster_plan *out);

@@ -51,6 +51,8 @@ typedef struct {
     char peak_name[ORTH_PEAK_NAME_MAX]; /* of totals on a described cluster: of which numbers that is the rate (device_time.h) */
     const char *times_of;      /* the machine whose measured times they are; NULL: measured peaks */
     double days, on_demand_usd, spot_usd; /* of the whole run on a described cluster; of totals; 0: not known, null in JSON */
+    bool steps_known;          /* of totals: these are known, be they 0 */
+    const char *no_steps;      /* of totals: why not, in words */
     bool has_on_demand;        /* of totals: on_demand_usd is known where days are, even if it is 0 */
     double goodput, spot_goodput; /* share of that time that makes progress, and of a run at price.spot; 0: not known, or none */
     const char *peaks;         /* of totals, a JSON array: what is live at the peak of ranks (plan/peak.h); NULL: not looked for */

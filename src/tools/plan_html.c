@@ -316,8 +316,8 @@ static void add_cost(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
 {
     const orth_cluster_plan *c = x->cluster;
     orth_text_add(ctx, t, "<h2>Cost</h2>\n");
-    if (!c || c->steps == 0) {
-        orth_text_addf(ctx, t, "<p>%s</p>\n", c ? "Not known: train.steps is not set." : "Not known: this machine has no price.");
+    if (!c || c->steps < 0) {
+        orth_text_addf(ctx, t, "<p>Not known: %s.</p>\n", c ? x->plan->total.no_steps : "this machine has no price");
         return;
     }
     orth_text_addf(ctx, t, "<div class=\"wide\"><table><tr><td>%.0f steps</td><td>%.3g days</td><td></td></tr>\n", c->steps, c->days);

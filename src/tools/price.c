@@ -61,7 +61,9 @@ static orth_status price_there(orth_ctx *ctx, const orth_place_to_run *where, co
 {
     orth_cluster_plan c;
     orth_hardware h = where->hardware;
-    const int64_t steps = ORTH_CONFIG_IS_SET(cfg, train, steps) ? cfg->train_steps : 0;
+    int64_t steps;
+    const char *why;
+    ORTH_TRY(orth_describe_steps(ctx, cfg, &steps, &why));
     ORTH_TRY(orth_hardware_use(ctx, &h, p->num_ranks));
     ORTH_TRY(orth_cluster_price(ctx, p, &h, orth_setup_compute(cfg), steps, NULL, &c));
     *out = (orth_price){.num_ranks = p->num_ranks, .worst_rank = c.worst_rank, .bytes = p->total.worst_bytes,

@@ -106,6 +106,23 @@ static orth_status count_data(orth_ctx *ctx, const orth_config *cfg, int64_t *to
     return ORTH_OK;
 }
 
+orth_status orth_describe_steps(orth_ctx *ctx, const orth_config *cfg, int64_t *steps, const char **why)
+{
+    int64_t tokens, sequences;
+    bool known;
+    const bool given = ORTH_CONFIG_IS_SET(cfg, train, steps);
+    *steps = given ? cfg->train_steps : -1;
+    *why = given ? NULL : "train.steps is not set";
+    if (cfg->train_epochs == 0)
+        return ORTH_OK;
+    ORTH_TRY(count_data(ctx, cfg, &tokens, &sequences, &known));
+    *steps = known && sequences > 0 ? orth_setup_epoch_steps(cfg, sequences) : -1;
+    *why = *steps > 0  ? NULL
+           : known     ? "train.epochs of data without a whole sequence"
+                       : "train.epochs of data that is not counted (data.path is not set, or not prepared)";
+    return ORTH_OK;
+}
+
 orth_status orth_describe_epochs(orth_ctx *ctx, const orth_config *cfg, char **out)
 {
     int64_t tokens, sequences;
@@ -115,8 +132,7 @@ orth_status orth_describe_epochs(orth_ctx *ctx, const orth_config *cfg, char **o
     if (!known || sequences == 0)
         return ORTH_OK;
     const double epoch = (double)sequences / (double)cfg->train_global_batch;
-    const bool by_epochs = cfg->train_epochs > 0;
-    const int64_t steps = by_epochs ? orth_setup_epoch_steps(cfg, sequences) : cfg->train_steps;
+    const int64_t steps = cfg->train_epochs > 0 ? orth_setup_epoch_steps(cfg, sequences) : cfg->train_steps;
     *out = orth_mem_printf(ctx, "data           %12" PRId64 " training tokens; an epoch is %.1f steps; %" PRId64
                            " steps are %.3g epochs\n", tokens, epoch, steps, (double)steps / epoch);
     return *out ? ORTH_OK : ORTH_ERR_NOMEM;

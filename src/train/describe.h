@@ -24,6 +24,9 @@ orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, 
  * data.valid_fraction says so. */
 orth_status orth_describe_evaluates(orth_ctx *ctx, const orth_config *cfg, bool *out);
 
+/* Steps of the whole run: train.steps where it is given, or those of train.epochs where the data are prepared; else -1 and *why, a constant, in words. */
+orth_status orth_describe_steps(orth_ctx *ctx, const orth_config *cfg, int64_t *steps, const char **why);
+
 /* How often train.steps, or for how many steps train.epochs, see the data of the run file, as a line; *out: heap memory,
  * or NULL where data.path is not set or not all prepared. */
 orth_status orth_describe_epochs(orth_ctx *ctx, const orth_config *cfg, char **out);
