@@ -440,7 +440,8 @@ static void check_shares(orth_ctx *ctx, priced *x, const orth_hardware_file *fil
             make_ideal(&h);
         CHECK_OK(ctx, orth_cluster_price(ctx, &x->plan, &h, compute, 0, NULL, &x->cluster));
         if (!(c->mfu >= 0 && c->mfu <= c->hfu && c->hfu <= 1) || (ideal && !h.mixed && c->hfu < 0.02))
-            fail_msg("%s, %s, %s: MFU %.3f, HFU %.3f of %.3g FLOP/s (%s)", file->name, recipe, orth_dtype_name(compute), c->mfu, c->hfu, c->peak.flops, c->peak.name);
+            fail_msg("%s, %s, %s: MFU %.3f, HFU %.3f of %.3g FLOP/s (%s)", file->name, recipe, orth_dtype_name(compute), c->mfu, c->hfu,
+                     c->peak.flops, c->peak.name);
         if (c->peak.flops < flops || (strcmp(recipe, "same") == 0 && (c->peak.flops > flops || !c->peak.is_compute)))
             fail_msg("%s, %s, %s: a peak of %.6g FLOP/s (%s)", file->name, recipe, orth_dtype_name(compute), c->peak.flops, c->peak.name);
     }

@@ -472,7 +472,8 @@ TEST(days_and_cost_of_epochs_are_those_of_their_steps_and_what_is_not_known_says
         const char *words, *line;
     } cases[] = {{"", "the whole run  not known: train.steps is not set\n"},
                  {"train.steps=0", "the whole run  0 steps (train.steps=0), which take no time\n"},
-                 {"train.epochs=2 data.path=none", "the whole run  not known: train.epochs of data that is not counted (data.path is not set, or not prepared)\n"},
+                 {"train.epochs=2 data.path=none",
+                  "the whole run  not known: train.epochs of data that is not counted (data.path is not set, or not prepared)\n"},
                  {"train.epochs=2 data.seq_len=128 data.path=tiny", "the whole run  not known: train.epochs of data without a whole sequence\n"}};
     run_case *r = run_begin();
     char *yaml = run_read(r, "run.yaml", NULL), *at = strstr(yaml, "steps: 8, "), want[96], words[64];
@@ -487,7 +488,8 @@ TEST(days_and_cost_of_epochs_are_those_of_their_steps_and_what_is_not_known_says
     snprintf(want, sizeof want, "steps; %" PRId64 " steps are 2", steps);
     assert_true(steps > 0 && strstr(r->out, want));
     snprintf(words, sizeof words, "train.steps=%" PRId64, steps);
-    char *by_epochs = cost_of(r, "train.epochs=2"), *by_steps = cost_of(r, words), *none = cost_of(r, "train.steps=0"), *unknown = cost_of(r, "train.epochs=2 data.path=none");
+    char *by_epochs = cost_of(r, "train.epochs=2"), *by_steps = cost_of(r, words), *none = cost_of(r, "train.steps=0"),
+         *unknown = cost_of(r, "train.epochs=2 data.path=none");
     assert_string_equal(by_epochs, by_steps);
     assert_null(strstr(by_epochs, "\"days\": null"));
     assert_non_null(strstr(none, "\"days\": 0,"));

@@ -298,7 +298,8 @@ static void add_cost(orth_json_out *j, const orth_plan *p)
         const char *key;
         double value;
         bool free; /* 0 is known */
-    } rows[] = {{"days", p->days, p->steps_known}, {"on_demand_usd", p->on_demand_usd, p->has_on_demand && p->steps_known}, {"spot_usd", p->spot_usd}, {"goodput", p->goodput}, {"spot_goodput", p->spot_goodput}};
+    } rows[] = {{"days", p->days, p->steps_known}, {"on_demand_usd", p->on_demand_usd, p->has_on_demand && p->steps_known},
+                {"spot_usd", p->spot_usd}, {"goodput", p->goodput}, {"spot_goodput", p->spot_goodput}};
     orth_json_open(j, "cost", '{');
     for (int k = 0; k < ORTH_COUNT(rows); k++)
         orth_json_number(j, rows[k].key, rows[k].value > 0 || rows[k].free ? rows[k].value : NAN); /* not known: null */

@@ -68,7 +68,8 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
     add_card(ctx, t, false, "speed", value, more);
     snprintf(value, sizeof value, "%.1f %%", 100 * p->cost.model_flops / s / p->peak_flops);
     const bool named = x->cluster && !x->cluster->peak.is_compute;
-    snprintf(more, sizeof more, "HFU %.1f %%%s%s%s", 100 * p->cost.hardware_flops / s / p->peak_flops, named ? " of the " : "", named ? p->peak_name : "", named ? " peak" : "");
+    snprintf(more, sizeof more, "HFU %.1f %%%s%s%s", 100 * p->cost.hardware_flops / s / p->peak_flops, named ? " of the " : "",
+             named ? p->peak_name : "", named ? " peak" : "");
     add_card(ctx, t, false, "MFU", value, more);
     orth_text_add(ctx, t, "</div>\n");
 }

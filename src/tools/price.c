@@ -50,7 +50,8 @@ static orth_status price_here(orth_ctx *ctx, orth_place_to_run *where, const ort
     const double s = t->time.step_s;
     *out = (orth_price){.num_ranks = p->num_ranks, .bytes = t->total_bytes, .limit_bytes = t->limit_bytes, .fits = t->fits, .step_s = s,
                         .tokens_per_s = (double)t->tokens / s, .mfu = t->cost.model_flops / s / t->peak_flops,
-                        .hfu = t->cost.hardware_flops / s / t->peak_flops, .peak = {.is_compute = true}, .compute_s = t->time.compute_s, .wait_s = t->time.wait_s, .move_s = t->time.move_s, .usd = NAN};
+                        .hfu = t->cost.hardware_flops / s / t->peak_flops, .peak = {.is_compute = true},
+                        .compute_s = t->time.compute_s, .wait_s = t->time.wait_s, .move_s = t->time.move_s, .usd = NAN};
     for (int r = 0; r < p->num_ranks; r++)
         for (int g = 0; g < ORTH_NUM_GROUPS; g++)
             out->exposed_s[g] += p->ranks[r].time.comm_by_group[g] / p->num_ranks;
@@ -68,8 +69,9 @@ static orth_status price_there(orth_ctx *ctx, const orth_place_to_run *where, co
     ORTH_TRY(orth_cluster_price(ctx, p, &h, orth_setup_compute(cfg), steps, NULL, &c));
     *out = (orth_price){.num_ranks = p->num_ranks, .worst_rank = c.worst_rank, .bytes = p->total.worst_bytes,
                         .limit_bytes = p->total.limit_bytes, .fits = p->total.fits, .step_s = c.step_s, .tokens_per_s = c.tokens_per_s,
-                        .mfu = c.mfu, .hfu = c.hfu, .peak = c.peak, .compute_s = c.compute_s, .update_s = c.update_s, .data_s = p->total.data_s, .wait_s = c.wait_s,
-                        .move_s = c.move_s, .days = c.days, .usd = steps > 0 && h.has_on_demand ? c.on_demand_usd : NAN};
+                        .mfu = c.mfu, .hfu = c.hfu, .peak = c.peak, .compute_s = c.compute_s, .update_s = c.update_s,
+                        .data_s = p->total.data_s, .wait_s = c.wait_s, .move_s = c.move_s,
+                        .days = c.days, .usd = steps > 0 && h.has_on_demand ? c.on_demand_usd : NAN};
     memcpy(out->exposed_s, c.exposed_s, sizeof out->exposed_s);
     return ORTH_OK;
 }
