@@ -404,6 +404,8 @@ TEST(keys_that_say_different_things_are_refused_and_those_of_which_one_prevails_
                                    "{\"device\": \"cpu\", \"nvme_path\": \"/b\"}"), NULL, "offload_param.nvme_path is not used: DeepSpeed goes by"},
         {ORTH_TOOL_deepspeed, ZERO("\"stage\": 3, \"offload_param\": {\"device\": \"cpu\", \"nvme_path\": \"/b\"}, \"offload_optimizer\": "
                                    "{\"device\": \"nvme\", \"nvme_path\": \"/a\"}"), NULL, "offload_optimizer.nvme_path is memory.offload_dir=/a"},
+        {ORTH_TOOL_deepspeed, ZERO("\"stage\": 3, \"offload_param\": {\"device\": \"cpu\", \"nvme_path\": \"/b\"}, \"offload_optimizer\": "
+                                   "{\"device\": \"cpu\", \"nvme_path\": \"/a\"}"), NULL, "offload_param.nvme_path is not used: DeepSpeed goes by"},
         {ORTH_TOOL_deepspeed, "{\"bf16\": {\"enabled\": false}, \"bfloat16\": {\"enabled\": true}}",
          "bfloat16.enabled=true and bf16.enabled=false contradict each other: one is precision.compute=bf16, the other not", NULL},
         {ORTH_TOOL_deepspeed, "{\"bfloat16\": {\"enabled\": false}, \"bf16\": {\"enabled\": true}}",

@@ -342,6 +342,9 @@ TEST(what_weights_are_looked_for_in_is_named)
         "plan run.yaml train.steps=10 schedule.name=wsd schedule.warmup_steps=2 schedule.decay_steps=9");
     RUN(r, 0, "", "plan run.yaml train.steps=10 schedule.name=wsd schedule.warmup_steps=9");
     assert_null(strstr(r->out, "of its peak"));
+    RUN(r, 0, "", "help >/dev/null; sed 's/steps: 8, /epochs: 500, /' run.yaml >e.yaml");
+    RUN(r, 0, "", "plan e.yaml schedule.warmup_steps=105"); /* more than the 100 of a run that says nothing */
+    assert_null(strstr(r->out, "of its peak"));
     RUN(r, 0, "has no effect: optimizer.weight_decay=0", "plan run.yaml optimizer.weight_decay=0 optimizer.weight_decay_factors=embed.weight=0.5");
     RUN(r, 0, "data.separator=line has no effect: data.path is prepared already", "plan run.yaml data.separator=line");
     RUN(r, 0, "data.valid_fraction=0.5 has no effect: data.path is prepared already", "train run.yaml checkpoint.dir=t train.steps=1 data.valid_fraction=0.5");

@@ -86,6 +86,42 @@ TEST(the_tokens_of_a_document_are_those_of_the_document_whatever_tokenizer_and_s
     case_end(&c);
 }
 
+/* Added tokens that what is behind or before a cut decides about: one that is not matched in front of a letter, which a space becomes; one that takes
+ * the white space before it, and that only the normalizer makes of the text. */
+TEST(added_tokens_at_cuts_are_those_of_the_document)
+{
+    static const struct {
+        const char *from, *normalizer, *token, *text; /* from NULL: characters */
+    } cases[] = {
+        {NULL, "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"_\"}",
+         "{\"content\": \"foo\", \"single_word\": true, \"lstrip\": false, \"rstrip\": false, \"normalized\": true, \"special\": false}", "-foo "},
+        {FIXTURES "gpt2.json", "{\"type\": \"NFC\"}",
+         "{\"content\": \"\u014d\", \"single_word\": false, \"lstrip\": true, \"rstrip\": false, \"normalized\": true, \"special\": false}", "o\u0304!\n"},
+    };
+    static const char chars[] = "{\"version\": \"1.0\", \"added_tokens\": [{\"id\": 5, \"content\": \"<end>\", \"single_word\": false, \"lstrip\": false, "
+                                "\"rstrip\": false, \"normalized\": false, \"special\": true}], \"model\": {\"type\": \"BPE\", \"vocab\": {\"-\": 0, \"f\": 1, "
+                                "\"o\": 2, \"_\": 3, \"x\": 4, \"<end>\": 5}, \"merges\": []}}";
+    data_case c = case_begin(2);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        char path[512], text[8192] = "";
+        json_t *root = cases[i].from ? json_load_file(cases[i].from, 0, NULL) : json_loads(chars, 0, NULL), *added = json_object_get(root, "added_tokens");
+        json_t *token = json_loads(cases[i].token, 0, NULL);
+        const size_t vocab = json_object_size(json_object_get(json_object_get(root, "model"), "vocab"));
+        json_object_set_new(token, "id", json_integer((json_int_t)vocab + (cases[i].from ? (json_int_t)json_array_size(added) : 0)));
+        json_array_append_new(added, token);
+        json_object_set_new(root, "normalizer", json_loads(cases[i].normalizer, 0, NULL));
+        assert_int_equal(json_dump_file(root, case_path(&c, &path, "tokenizer.json"), 0), 0);
+        json_decref(root);
+        for (int k = 0; k < 1000; k++)
+            strcat(text, cases[i].text);
+        orth_tokenizer *tok = NULL;
+        CHECK_OK(c.ctx, orth_tokenizer_load(c.ctx, &tok, path));
+        check_whole(&c, tok, cases[i].token, "its text", strcat(text, "x"));
+        orth_tokenizer_free(c.ctx, tok);
+    }
+    case_end(&c);
+}
+
 /* Pieces of 64 KiB, and texts that go on in the next window of the reader, the first and the last in it too. */
 TEST(long_paragraphs_and_texts_longer_than_the_window_are_those_of_the_document)
 {
@@ -265,6 +301,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_tokens_of_a_document_are_those_of_the_document_whatever_tokenizer_and_script),
+        cmocka_unit_test(added_tokens_at_cuts_are_those_of_the_document),
         cmocka_unit_test(long_paragraphs_and_texts_longer_than_the_window_are_those_of_the_document),
         cmocka_unit_test(no_space_is_put_into_a_document_where_a_part_is_held_out_or_a_shard_is_full),
         cmocka_unit_test(a_cut_that_is_called_neutral_changes_no_id),

@@ -163,11 +163,16 @@ TEST(what_killed_processes_left_in_a_run_folder_goes_and_nothing_else)
     leave(r, "a/run.yaml.tmp-" NOBODY);
     leave(r, "a/memory.json.tmp-" NOBODY);
     leave(r, "a/data/0123456789abcdef.tmp-%d", (int)getpid()); /* being written */
+    int lock; /* of a process elsewhere */
+    snprintf(path, sizeof path, "%s/a/data/fedcba9876543210.tmp-" NOBODY, r->dir);
+    CHECK_OK(r->ctx, orth_path_make_dirs(r->ctx, path));
+    CHECK_OK(r->ctx, orth_path_lock(r->ctx, path, "", &lock));
     leave(r, "a/data/notes.tmp-" NOBODY);
     leave(r, "a/notes.tmp-" NOBODY);
     RUN(r, 0, "left by a process that was killed", "train run.yaml train.steps=2 --resume");
-    snprintf(want, sizeof want, "0123456789abcdef.tmp-%d notes.tmp-" NOBODY " ", (int)getpid());
+    snprintf(want, sizeof want, "0123456789abcdef.tmp-%d fedcba9876543210.tmp-" NOBODY " notes.tmp-" NOBODY " ", (int)getpid());
     check_names(r, "a/data", want);
+    close(lock);
     check_names(r, "a", "checkpoints complete.json data memory.json metrics.jsonl notes.tmp-" NOBODY " plan.json run.yaml ");
     run_end(r);
 }

@@ -138,7 +138,8 @@ static orth_status keep(orth_ctx *ctx, encoding *e, const char *text, size_t num
 static bool ends_text(const encoding *e, const orth_document *text, const orth_document *piece, int64_t index)
 {
     const orth_prepare_options *o = e->options;
-    return !piece->goes_on || text->num_bytes >= JOINED_BYTES || orth_prepare_held_out(o, index) != orth_prepare_held_out(o, index + 1) ||
+    const size_t most = o->shard_tokens > 0 ? ORTH_MIN(JOINED_BYTES, (size_t)o->shard_tokens) : JOINED_BYTES;
+    return !piece->goes_on || text->num_bytes >= most || orth_prepare_held_out(o, index) != orth_prepare_held_out(o, index + 1) ||
            orth_tokenizer_cuts(o->tokenizer, piece->text, piece->num_bytes, piece->text + piece->num_bytes, piece->num_after);
 }
 

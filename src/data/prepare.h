@@ -5,7 +5,7 @@
  * A document, or of a whole file a piece, is held out for validation if a number made from (seed, its index) is below
  * valid_fraction; the first never is, so there is always something to train on. Where a piece is held out of a file, the
  * training document ends before it and another one begins behind it, so that no text is joined that does not belong together.
- * The tokens of pieces in the same split are those of their text as a whole (docs/formats/shard.md).
+ * The tokens of pieces in the same split are those of their text as a whole, up to 16 MiB of it, or shard_tokens bytes (docs/formats/shard.md).
  * The folder appears whole: it is written as out_dir.tmp-PID and renamed, also when it replaces another.
  */
 #ifndef ORTH_DATA_PREPARE_H

@@ -14,7 +14,7 @@
 orth_status orth_prepare_output_begin(orth_ctx *ctx, orth_prepare_output *out,
                                       const orth_prepare_options *options)
 {
-    *out = (orth_prepare_output){.options = options,
+    *out = (orth_prepare_output){.options = options, .lock = -1,
                                  .vocab_size = orth_tokenizer_vocab_size(options->tokenizer),
                                  .fingerprint = orth_tokenizer_fingerprint(options->tokenizer),
                                  .splits = {{.name = "train"}, {.name = "valid"}}};
@@ -25,7 +25,8 @@ orth_status orth_prepare_output_begin(orth_ctx *ctx, orth_prepare_output *out,
     if (!out->tmp_dir)
         return ORTH_ERR_NOMEM;
     ORTH_TRY(orth_path_remove(ctx, out->tmp_dir)); /* of a process of that number that was killed */
-    return orth_path_make_dirs(ctx, out->tmp_dir);
+    ORTH_TRY(orth_path_make_dirs(ctx, out->tmp_dir));
+    return orth_path_lock(ctx, out->tmp_dir, "another process prepares here", &out->lock); /* train/leftovers.c removes what nobody has */
 }
 
 static orth_status open_shard(orth_ctx *ctx, orth_prepare_output *out, prepare_split *s)
@@ -194,5 +195,7 @@ void orth_prepare_output_end(orth_ctx *ctx, orth_prepare_output *out)
     /* An earlier error stays the one that is reported; after a commit there is nothing to remove. */
     if (out->tmp_dir)
         orth_path_remove(ctx, out->tmp_dir);
+    if (out->lock >= 0)
+        close(out->lock);
     orth_mem_free(ctx, out->tmp_dir);
 }

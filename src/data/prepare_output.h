@@ -17,6 +17,7 @@ typedef struct {
 typedef struct {
     const orth_prepare_options *options;
     char *tmp_dir;                /* heap; exists until commit */
+    int lock;                     /* on it; -1: none */
     int64_t vocab_size;
     uint64_t fingerprint;
     int64_t num_pieces;

@@ -114,6 +114,14 @@ static bool reads_chars(const orth_tokenizer *tok, orth_neutral *k, bool *edges)
     return n > 0 && (size_t)n == strlen(k->space);
 }
 
+/* What a space becomes is of the class of letters, as "_" is: it keeps a token of single words from matching in front of it. */
+static bool space_is_of_words(const orth_tokenizer *tok, const orth_neutral *k)
+{
+    int n = 0;
+    const uint32_t c = k->space ? first_char(k->space, strlen(k->space), &n) : 0;
+    return n > 0 && (orth_char_class(tok->classes, c) & ORTH_CHAR_WORD);
+}
+
 static bool is_white(const orth_tokenizer *tok, const char *p, const char *end, const char *space, int *n)
 {
     const size_t k = space ? strlen(space) : 0;
@@ -136,7 +144,7 @@ static void look_at_token(const orth_tokenizer *tok, orth_neutral *k, bool edges
     }
     if (num_bytes == 0)
         return;
-    if (edges || (flags & ORTH_TOKEN_RSTRIP) || (white && (flags & ORTH_TOKEN_SINGLE_WORD)))
+    if (edges || (flags & ORTH_TOKEN_RSTRIP) || ((white || space_is_of_words(tok, k)) && (flags & ORTH_TOKEN_SINGLE_WORD)))
         put_byte(k->ends, (unsigned char)end[-1]);
     if (flags & ORTH_TOKEN_LSTRIP)
         put_byte(k->starts, (unsigned char)text[0]);
@@ -156,6 +164,8 @@ static orth_status look_at_tokens(orth_ctx *ctx, const orth_tokenizer *tok, orth
             continue;
         ORTH_TRY_GOTO(orth_normalize(ctx, tok, &matcher, normal, &text, &n, (orth_text_part){0}));
         look_at_token(tok, k, edges, t->flags, text, n);
+        if ((t->flags & ORTH_TOKEN_LSTRIP) && tok->num_normalizers > 0)
+            k->lines_in_tokens = true; /* its first byte is not that of a text which the normalizer makes it of */
     }
 done:
     orth_bytes_free(ctx, &normal[0]);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "data/corpus.h"
+#include "train/describe.h"
 #include "train/lr.h"
 #include "train/setup.h"
 
@@ -104,18 +105,30 @@ static orth_status tell_of_positions(orth_ctx *ctx, const orth_config *cfg, cons
     return ORTH_OK;
 }
 
-/* A schedule that the run is too short for. */
+/* A schedule that a run of these steps is too short for. */
 static void tell_of_schedule(orth_ctx *ctx, const orth_config *cfg)
 {
     const int64_t steps = cfg->train_steps, warmup = cfg->schedule_warmup_steps, decay = orth_lr_decay_steps(cfg);
     const double ends = orth_lr_at(cfg, (double)steps) / orth_lr_at(cfg, (double)ORTH_MAX(warmup, 1));
-    if (steps > 0 && warmup > steps)
+    if (warmup > steps)
         orth_log(ctx, ORTH_LOG_WARN, "config", "%s: schedule.warmup_steps=%" PRId64 " is more than the run has, train.steps=%" PRId64 ": the learning rate ends at "
                  "%.3g of its peak", cfg->place[ORTH_OPT_schedule_warmup_steps], warmup, steps, ends);
-    else if (steps > 0 && cfg->schedule_name == ORTH_schedule_name_wsd && warmup + decay > steps && ORTH_CONFIG_IS_SET(cfg, schedule, decay_steps))
+    else if (cfg->schedule_name == ORTH_schedule_name_wsd && warmup + decay > steps && ORTH_CONFIG_IS_SET(cfg, schedule, decay_steps))
         orth_log(ctx, ORTH_LOG_WARN, "config", "%s: schedule.decay_steps=%" PRId64 " and schedule.warmup_steps=%" PRId64 " are more than train.steps=%" PRId64
                  ": wsd ends at %.3g of its peak, not at schedule.min_lr_ratio=%g", cfg->place[ORTH_OPT_schedule_decay_steps], decay, warmup, steps, ends,
                  cfg->schedule_min_lr_ratio);
+}
+
+/* With the steps of the epochs, where they are known. */
+static orth_status look_at_schedule(orth_ctx *ctx, const orth_config *cfg)
+{
+    orth_config known = *cfg; /* shares the strings */
+    const char *why;
+    if (cfg->train_epochs > 0)
+        ORTH_TRY(orth_describe_steps(ctx, cfg, &known.train_steps, &why));
+    if (known.train_steps > 0 && cfg->optimizer_lr > 0)
+        tell_of_schedule(ctx, &known);
+    return ORTH_OK;
 }
 
 orth_status orth_tell_idle_in_plan(orth_ctx *ctx, const orth_config *cfg, orth_run_plan *p)
@@ -125,7 +138,7 @@ orth_status orth_tell_idle_in_plan(orth_ctx *ctx, const orth_config *cfg, orth_r
     found f = {.makes_again = false};
     ORTH_TRY(tell_of_text(ctx, cfg));
     ORTH_TRY(tell_of_positions(ctx, cfg, model));
-    tell_of_schedule(ctx, cfg);
+    ORTH_TRY(look_at_schedule(ctx, cfg));
     ORTH_TRY(look_at_all(ctx, p, &f));
     tell_of_programs(ctx, cfg, &f);
     bool *frozen = ORTH_NEW_ARRAY(ctx, bool, orth_model_num_params(model));

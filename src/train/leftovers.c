@@ -42,9 +42,25 @@ static bool is_of_data(const char *name, size_t n)
     return (tokenizer || n == KEY_DIGITS) && strspn(tokenizer ? name + sizeof before - 1 : name, "0123456789abcdef") >= KEY_DIGITS;
 }
 
+/* A folder that is being prepared is locked: its process may be on another host, or have its number in a container. */
+static bool is_held(orth_ctx *ctx, const char *path)
+{
+    int lock;
+    if (!orth_path_is_dir(path))
+        return false;
+    if (orth_path_lock(ctx, path, "is being written", &lock) == ORTH_OK)
+        return close(lock) != 0;
+    orth_ctx_clear_error(ctx);
+    return true;
+}
+
 static void remove_left(orth_ctx *ctx, const char *dir, const char *name)
 {
     char *path = orth_path_join(ctx, dir, name);
+    if (path && is_held(ctx, path)) {
+        orth_mem_free(ctx, path);
+        return;
+    }
     if (path && orth_path_remove(ctx, path) == ORTH_OK)
         orth_log(ctx, ORTH_LOG_INFO, "files", "%s: left by a process that was killed, is removed", path);
     else

@@ -11,7 +11,7 @@
  * checkpoint.keep of the checkpoints stay, and the newest that is proven, if it is none of these: a step after it had a finite loss
  * and finite gradients. Weights may be finite and of no use, which the next step shows: with keep=1 the last useful ones would be
  * gone by then. A run that goes on from a checkpoint knows nothing of the older ones: until it has proven one, all that were there
- * stay, beside `keep` of its own. One write goes on at a time: the next save waits for it. A write that fails ends the run
+ * stay, beside `keep` of its own; but that checkpoint goes where its first step has no finite loss (orth_saver_retreat). One write goes on at a time: the next save waits for it. A write that fails ends the run
  * as one between two steps does; the older checkpoints stay valid.
  */
 #ifndef ORTH_TRAIN_SAVER_H
