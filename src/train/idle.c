@@ -111,10 +111,10 @@ static void tell_of_schedule(orth_ctx *ctx, const orth_config *cfg)
     const int64_t steps = cfg->train_steps, warmup = cfg->schedule_warmup_steps, decay = orth_lr_decay_steps(cfg);
     const double ends = orth_lr_at(cfg, (double)steps) / orth_lr_at(cfg, (double)ORTH_MAX(warmup, 1));
     if (warmup > steps)
-        orth_log(ctx, ORTH_LOG_WARN, "config", "%s: schedule.warmup_steps=%" PRId64 " is more than the run has, train.steps=%" PRId64 ": the learning rate ends at "
+        orth_log(ctx, ORTH_LOG_INFO, "config", "%s: schedule.warmup_steps=%" PRId64 " is more than the run has, train.steps=%" PRId64 ": the learning rate ends at "
                  "%.3g of its peak", cfg->place[ORTH_OPT_schedule_warmup_steps], warmup, steps, ends);
     else if (cfg->schedule_name == ORTH_schedule_name_wsd && warmup + decay > steps && ORTH_CONFIG_IS_SET(cfg, schedule, decay_steps))
-        orth_log(ctx, ORTH_LOG_WARN, "config", "%s: schedule.decay_steps=%" PRId64 " and schedule.warmup_steps=%" PRId64 " are more than train.steps=%" PRId64
+        orth_log(ctx, ORTH_LOG_INFO, "config", "%s: schedule.decay_steps=%" PRId64 " and schedule.warmup_steps=%" PRId64 " are more than train.steps=%" PRId64
                  ": wsd ends at %.3g of its peak, not at schedule.min_lr_ratio=%g", cfg->place[ORTH_OPT_schedule_decay_steps], decay, warmup, steps, ends,
                  cfg->schedule_min_lr_ratio);
 }
