@@ -58,21 +58,19 @@ FILE *orth_file_stream(orth_ctx *ctx, const char *path, const char *mode)
     return f;
 }
 
-static int fsync_again(int fd)
+/* sync: fsync or fdatasync. */
+static int sync_again(int (*sync)(int fd), int fd)
 {
     int result;
     do
-        result = fsync(fd);
+        result = sync(fd);
     while (result != 0 && errno == EINTR);
     return result;
 }
 
 orth_status orth_file_sync(orth_ctx *ctx, int fd, const char *path)
 {
-    int result;
-    do
-        result = fdatasync(fd);
-    while (result != 0 && errno == EINTR);
+    const int result = sync_again(fdatasync, fd);
     /* A pipe or a device keeps nothing that could be asked for. */
     return result == 0 || errno == EINVAL || errno == ENOTSUP || errno == EROFS ? ORTH_OK : orth_file_fail(ctx, path, "sync");
 }
@@ -272,7 +270,7 @@ static orth_status sync_parent(orth_ctx *ctx, const char *path)
     orth_status s = ORTH_OK;
     int fd = orth_file_open(dir, O_RDONLY | O_DIRECTORY);
     /* Some file systems refuse fsync on a folder; then there is nothing more to ask for. */
-    if (fd < 0 || (fsync_again(fd) != 0 && errno != EINVAL && errno != ENOTSUP))
+    if (fd < 0 || (sync_again(fsync, fd) != 0 && errno != EINVAL && errno != ENOTSUP))
         s = orth_file_fail(ctx, dir, "sync");
     if (fd >= 0)
         close(fd);
@@ -294,7 +292,7 @@ orth_status orth_writer_commit(orth_ctx *ctx, orth_writer *w)
     if (orth_file_write_fails(ctx)) {
         errno = EIO;
         s = orth_file_fail(ctx, w->path, "sync");
-    } else if (w->tmp_path && fsync_again(w->fd) != 0) {
+    } else if (w->tmp_path && sync_again(fsync, w->fd) != 0) {
         s = orth_file_fail(ctx, w->path, "sync");
     }
     if (s == ORTH_OK)

@@ -11,7 +11,6 @@
 
 struct orth_hf_source {
     orth_model_config config;
-    bool says_tied;             /* tie_word_embeddings is in config.json */
     orth_safetensors *files;
     int64_t num_files;
     orth_arena arena;
@@ -142,8 +141,21 @@ static orth_status same_values(orth_ctx *ctx, const orth_st_tensor *a, const ort
     return ORTH_OK;
 }
 
+/* What a message says of a config that ties. */
+static orth_status say_tied(orth_ctx *ctx, const char *dir, const char **out)
+{
+    json_t *root = NULL;
+    char *path = orth_path_join(ctx, dir, "config.json");
+    const orth_status s = path ? orth_json_read(ctx, &root, path, MAX_JSON_BYTES) : ORTH_ERR_NOMEM;
+    const json_t *tied = json_object_get(root, "tie_word_embeddings");
+    *out = tied && !json_is_null(tied) ? "true" : "absent, which means true";
+    json_decref(root);
+    orth_mem_free(ctx, path);
+    return s;
+}
+
 /* Transformers does not tie a head that differs, whatever the config says; so it is not dropped here. */
-static orth_status check_tied_head(orth_ctx *ctx, const orth_hf_source *src)
+static orth_status check_tied_head(orth_ctx *ctx, const orth_hf_source *src, const char *dir)
 {
     const orth_safetensors *file;
     const orth_hf_tensor head = {.name = "lm_head.weight"};
@@ -158,8 +170,10 @@ static orth_status check_tied_head(orth_ctx *ctx, const orth_hf_source *src)
     ORTH_TRY(same_values(ctx, t, find(src, &embed[0], &other), &same));
     if (same)
         return ORTH_OK;
+    const char *said;
+    ORTH_TRY(say_tied(ctx, dir, &said));
     return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: lm_head.weight differs from the embedding, but tie_word_embeddings is %s (config.json): set it to false if the "
-                     "head is its own", file->path, src->says_tied ? "true" : "absent, which means true");
+                     "head is its own", file->path, said);
 }
 
 /* ---- opening ---- */
@@ -284,10 +298,6 @@ static orth_status read_config(orth_ctx *ctx, orth_hf_source *src, const char *d
     orth_status s = path ? orth_file_read(ctx, path, &text, &n) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
         s = orth_hf_config_parse(ctx, &src->config, path, text, n);
-    json_t *root = s == ORTH_OK ? json_loadb(text, n, 0, NULL) : NULL;
-    const json_t *tied = json_object_get(root, "tie_word_embeddings");
-    src->says_tied = tied && !json_is_null(tied);
-    json_decref(root);
     orth_mem_free(ctx, text);
     orth_mem_free(ctx, path);
     return s;
@@ -304,7 +314,7 @@ orth_status orth_hf_open(orth_ctx *ctx, orth_hf_source **out, const char *dir)
     if (s == ORTH_OK)
         s = check_all(ctx, src);
     if (s == ORTH_OK)
-        s = check_tied_head(ctx, src);
+        s = check_tied_head(ctx, src, dir);
     if (s == ORTH_OK)
         *out = src;
     else

@@ -44,6 +44,17 @@ static inline uint32_t orth_utf8_at(const unsigned char *p, int *n)
 /* Bytes of well-formed UTF-8 from p on; end - p if all of it is. */
 size_t orth_utf8_valid_prefix(const unsigned char *p, const unsigned char *end);
 
+/* The last character of p[num_bytes]; its bytes in *n, 0: it is none. */
+static inline uint32_t orth_utf8_last(const char *p, size_t num_bytes, int *n)
+{
+    size_t k = 1;
+    while (k < 4 && k < num_bytes && ((unsigned char)p[num_bytes - k] & 0xC0) == 0x80)
+        k++;
+    const unsigned char *at = (const unsigned char *)p + num_bytes - k;
+    *n = num_bytes > 0 && orth_utf8_valid_prefix(at, at + k) == k ? (int)k : 0;
+    return *n ? orth_utf8_at(at, n) : 0;
+}
+
 /* The table for orth_char_class: [ORTH_CHAR_TABLE] bytes of `arena`. ORTH_ERR_NOMEM. */
 orth_status orth_char_classes_create(orth_ctx *ctx, orth_arena *arena, uint8_t **out);
 

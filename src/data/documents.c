@@ -120,12 +120,9 @@ static bool behind_ascii_word(const uint8_t *classes, const char *p)
 /* Class of the character before p, of which there are four bytes or more; that of a sign if it is not UTF-8. */
 static int class_before(const uint8_t *classes, const char *p)
 {
-    const unsigned char *q = (const unsigned char *)p - 1;
     int n;
-    while (q > (const unsigned char *)p - 4 && (*q & 0xC0) == 0x80)
-        q--;
-    const size_t whole = orth_utf8_valid_prefix(q, (const unsigned char *)p);
-    return q + whole == (const unsigned char *)p ? orth_char_class(classes, orth_utf8_at(q, &n)) : 0;
+    const uint32_t c = orth_utf8_last(p - 4, 4, &n);
+    return n > 0 ? orth_char_class(classes, c) : 0;
 }
 
 static bool behind_letter(const uint8_t *classes, const char *p)

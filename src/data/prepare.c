@@ -118,22 +118,6 @@ static orth_status encode_batch(orth_ctx *ctx, encoding *e, orth_prepare_output 
 
 /* ---- joining ---- */
 
-static orth_status keep(orth_ctx *ctx, encoding *e, const char *text, size_t num_bytes)
-{
-    orth_bytes *b = &e->kept[e->which];
-    if (b->cap - b->num < num_bytes) {
-        const size_t cap = ORTH_MAX(b->num + num_bytes, 2 * b->cap);
-        char *v = orth_mem_realloc(ctx, b->v, cap);
-        if (!v)
-            return ORTH_ERR_NOMEM;
-        b->v = v;
-        b->cap = cap;
-    }
-    memcpy(b->v + b->num, text, num_bytes);
-    b->num += num_bytes;
-    return ORTH_OK;
-}
-
 /* Whether a text that ends with `piece`, number `index`, is encoded by itself, whatever follows. */
 static bool ends_text(const encoding *e, const orth_document *text, const orth_document *piece, int64_t index)
 {
@@ -153,7 +137,7 @@ static orth_status join_pieces(orth_ctx *ctx, encoding *e, int64_t index, int64_
     for (int64_t i = 0; i < *num; i++, index++) {
         const orth_document piece = e->texts[i];
         if (kept)
-            ORTH_TRY(keep(ctx, e, piece.text, piece.num_bytes));
+            ORTH_TRY(orth_bytes_append(ctx, &e->kept[e->which], piece.text, piece.num_bytes));
         if (e->open_pieces++ == 0)
             text = piece;
         else
@@ -174,7 +158,7 @@ static orth_status join_pieces(orth_ctx *ctx, encoding *e, int64_t index, int64_
         return ORTH_OK;
     e->which = !e->which;
     e->kept[e->which].num = 0;
-    return keep(ctx, e, text.text, text.num_bytes);
+    return orth_bytes_append(ctx, &e->kept[e->which], text.text, text.num_bytes);
 }
 
 static orth_status encode_input(orth_ctx *ctx, encoding *e, orth_prepare_output *out, const char *path)

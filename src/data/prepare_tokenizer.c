@@ -8,8 +8,8 @@
 
 /* Copies of the documents, decoded, one after the other; spans have no address until the buffer stands still. */
 typedef struct {
-    char *text;
-    size_t num, cap, max;
+    orth_bytes text;
+    size_t max;
     orth_text_span *spans;
     int64_t num_spans, cap_spans;
     orth_bytes line;
@@ -18,14 +18,7 @@ typedef struct {
 
 static orth_status gather_text(orth_ctx *ctx, gathering *g, const char *text, size_t n)
 {
-    if (g->num + n > g->cap) {
-        const size_t cap = ORTH_MAX(g->num + n, 2 * g->cap);
-        char *fresh = orth_mem_realloc(ctx, g->text, cap);
-        if (!fresh)
-            return ORTH_ERR_NOMEM;
-        g->text = fresh;
-        g->cap = cap;
-    }
+    ORTH_TRY(orth_bytes_append(ctx, &g->text, text, n));
     if (g->num_spans == g->cap_spans) {
         const int64_t cap = ORTH_MAX(1024, 2 * g->cap_spans);
         orth_text_span *fresh = orth_mem_realloc(ctx, g->spans, (size_t)cap * sizeof *fresh);
@@ -34,9 +27,7 @@ static orth_status gather_text(orth_ctx *ctx, gathering *g, const char *text, si
         g->spans = fresh;
         g->cap_spans = cap;
     }
-    memcpy(g->text + g->num, text, n);
     g->spans[g->num_spans++] = (orth_text_span){NULL, n};
-    g->num += n;
     return ORTH_OK;
 }
 
@@ -51,8 +42,8 @@ static orth_status gather_input(orth_ctx *ctx, gathering *g, orth_reader *r, con
             const char *text;
             size_t n;
             ORTH_TRY(orth_reader_text(ctx, r, &g->docs[i], &g->line, &text, &n));
-            *full = n > g->max - g->num;
-            ORTH_TRY(gather_text(ctx, g, text, ORTH_MIN(n, g->max - g->num)));
+            *full = n > g->max - g->text.num;
+            ORTH_TRY(gather_text(ctx, g, text, ORTH_MIN(n, g->max - g->text.num)));
             if (*full)
                 return ORTH_OK;
         }
@@ -75,7 +66,7 @@ static orth_status gather(orth_ctx *ctx, gathering *g, const orth_prepare_option
     ORTH_TRY(status);
     if (full)
         orth_log(ctx, ORTH_LOG_WARN, "tokenizer", "learned from the first %zu bytes of the text only", g->max);
-    if (g->num == 0)
+    if (g->text.num == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: no text to learn a tokenizer from", o->inputs[0]);
     return ORTH_OK;
 }
@@ -90,14 +81,14 @@ orth_status orth_prepare_tokenizer(orth_ctx *ctx, orth_tokenizer **out, const or
         return ORTH_ERR_NOMEM;
     g->max = (size_t)(max_bytes > 0 ? max_bytes : ORTH_PREPARE_TOKENIZER_BYTES);
     orth_status status = gather(ctx, g, options);
-    const char *at = g->text;
+    const char *at = g->text.v;
     for (int64_t i = 0; i < g->num_spans; at += g->spans[i++].num_bytes)
         g->spans[i].data = at;
     if (status == ORTH_OK)
         status = orth_tokenizer_train(ctx, out, g->spans, g->num_spans, train);
     if (status == ORTH_OK && out_bytes)
-        *out_bytes = (int64_t)g->num;
-    orth_mem_free(ctx, g->text);
+        *out_bytes = (int64_t)g->text.num;
+    orth_bytes_free(ctx, &g->text);
     orth_mem_free(ctx, g->spans);
     orth_bytes_free(ctx, &g->line);
     orth_mem_free(ctx, g);

@@ -34,6 +34,7 @@ typedef struct {
 } orth_bytes;
 void orth_ids_free(orth_ctx *ctx, orth_ids *ids);       /* zeroes *ids: ready again */
 void orth_bytes_free(orth_ctx *ctx, orth_bytes *bytes);
+orth_status orth_bytes_append(orth_ctx *ctx, orth_bytes *bytes, const void *data, size_t num_bytes); /* ORTH_ERR_NOMEM */
 
 /* --- making one; free with orth_tokenizer_free. *out is set only on success. --- */
 

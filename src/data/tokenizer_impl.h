@@ -355,10 +355,9 @@ typedef struct {
 int64_t orth_bpe_word(orth_ctx *ctx, const orth_tokenizer *tok, orth_bpe_scratch *scratch, int32_t *out,
                       const char *word, size_t num_bytes);
 
-/* --- growable outputs: room for `extra` more --- */
+/* Room for `extra` more. */
 orth_status orth_ids_reserve(orth_ctx *ctx, orth_ids *ids, int64_t extra);
 orth_status orth_bytes_reserve(orth_ctx *ctx, orth_bytes *bytes, size_t extra);
-orth_status orth_bytes_append(orth_ctx *ctx, orth_bytes *bytes, const void *data, size_t num_bytes);
 
 /* A JSON string with its quotes, appended. */
 orth_status orth_json_put_string(orth_ctx *ctx, orth_bytes *out, const char *s, size_t num_bytes);

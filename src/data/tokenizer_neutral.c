@@ -31,17 +31,6 @@ static bool has_byte(const uint8_t set[32], unsigned char byte)
     return (set[byte / 8] >> byte % 8 & 1) || (set[lower / 8] >> lower % 8 & 1);
 }
 
-/* The last character of p[num_bytes]; its bytes in *n, 0: it is none. */
-static uint32_t last_char(const char *p, size_t num_bytes, int *n)
-{
-    size_t k = 1;
-    while (k < 4 && k < num_bytes && ((unsigned char)p[num_bytes - k] & 0xC0) == 0x80)
-        k++;
-    const unsigned char *at = (const unsigned char *)p + num_bytes - k;
-    *n = num_bytes > 0 && orth_utf8_valid_prefix(at, at + k) == k ? (int)k : 0;
-    return *n ? orth_utf8_at(at, n) : 0;
-}
-
 static uint32_t first_char(const char *p, size_t num_bytes, int *n)
 {
     size_t k = 1;
@@ -222,7 +211,7 @@ static bool cuts_behind_line(const orth_tokenizer *tok, const char *before, size
 {
     const orth_neutral *k = &tok->neutral;
     int n, m;
-    const uint32_t x = last_char(before, num_bytes - 1, &n), y = first_char(after, after_bytes, &m);
+    const uint32_t x = orth_utf8_last(before, num_bytes - 1, &n), y = first_char(after, after_bytes, &m);
     if (k->kind != ORTH_NEUTRAL_WORDS || k->in_tokens || k->lines_in_tokens || n == 0 || m == 0)
         return false;
     if (has_byte(k->ends, (unsigned char)before[num_bytes - 2]) || has_byte(k->starts, (unsigned char)after[0])) /* the newline may belong to a token */
@@ -238,7 +227,7 @@ static bool cuts_behind_line(const orth_tokenizer *tok, const char *before, size
 bool orth_tokenizer_cuts(const orth_tokenizer *tok, const char *before, size_t before_bytes, const char *after, size_t after_bytes)
 {
     int n;
-    const uint32_t x = last_char(before, before_bytes, &n);
+    const uint32_t x = orth_utf8_last(before, before_bytes, &n);
     if (tok->neutral.kind == ORTH_NEUTRAL_NONE || n == 0 || after_bytes == 0 || has_byte(tok->neutral.ends, (unsigned char)before[before_bytes - 1]))
         return false;
     if (after[0] == ' ' || after[0] == '\n')

@@ -397,8 +397,6 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
     out->spot_usd = busy_h * rent.spot_usd;
     p->total.goodput = out->goodput.share;
     p->total.steps_known = out->steps >= 0;
-    if (!p->total.steps_known && !p->total.no_steps)
-        p->total.no_steps = "nobody says how many steps it has";
     p->total.days = out->days;
     p->total.on_demand_usd = out->on_demand_usd;
     p->total.has_on_demand = h->has_on_demand;

@@ -33,7 +33,7 @@ size_t orth_cluster_most_node_limit(const orth_hardware *h); /* of all nodes */
 size_t orth_cluster_least_limit(const orth_hardware *h);
 
 /* Prices p's ranks on `h`, whose devices they are (orth_hardware_use): times, totals, and what fits, each rank
- * by itself. compute: type of products. steps: of the run, or -1: not known. timeline as in orth_run_plan_price.
+ * by itself. compute: type of products. steps: of the run, or -1: not known, and p->total.no_steps says why. timeline as in orth_run_plan_price.
  * ORTH_ERR_ARG where the devices do not have the type; ORTH_ERR_NOMEM. */
 orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardware *h, orth_dtype compute, int64_t steps,
                                const char *timeline, orth_cluster_plan *out);

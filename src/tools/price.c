@@ -63,8 +63,7 @@ static orth_status price_there(orth_ctx *ctx, const orth_place_to_run *where, co
     orth_cluster_plan c;
     orth_hardware h = where->hardware;
     int64_t steps;
-    const char *why;
-    ORTH_TRY(orth_describe_steps(ctx, cfg, &steps, &why));
+    ORTH_TRY(orth_describe_steps(ctx, cfg, &steps, &p->total.no_steps));
     ORTH_TRY(orth_hardware_use(ctx, &h, p->num_ranks));
     ORTH_TRY(orth_cluster_price(ctx, p, &h, orth_setup_compute(cfg), steps, NULL, &c));
     *out = (orth_price){.num_ranks = p->num_ranks, .worst_rank = c.worst_rank, .bytes = p->total.worst_bytes,
