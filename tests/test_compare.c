@@ -94,7 +94,7 @@ static const char *table_of(orth_ctx *ctx, const char *word, const char *cluster
 TEST(the_parts_of_a_row_are_its_step)
 {
     static const char *const words[] = {"memory.offload_optimizer=[none, host]", "train.micro_batch=[1]"}, *const parts[] = {
-        "compute_s", "update_s", "exposed_loading_s", "wait_s", "exposed_copies_s"};
+        "compute_s", "exposed_loading_s", "wait_s", "exposed_copies_s"}; /* the update is a part of computing, as in a plan */
     orth_ctx *ctx = test_ctx(1);
     orth_config base;
     char *text;
@@ -113,6 +113,32 @@ TEST(the_parts_of_a_row_are_its_step)
         assert_true(step_s > 0 && fabs(sum - step_s) < 1e-6 * step_s);
         assert_true((json_number_value(json_object_get(row, "exposed_copies_s")) > 0) == (r == 1));
     }
+    json_decref(root);
+    orth_mem_free(ctx, text);
+    orth_config_release(ctx, &base);
+    test_ctx_free(ctx);
+}
+
+/* Each updates its own parameters in its host, all at the same time, whether or not calls overlap. */
+TEST(ranks_whose_hosts_update_do_not_wait_for_each_other)
+{
+    static const char *const word = "comm.overlap=[true, false]", *const keys[][2] = {
+        {"model.preset", "llama3-1b"}, {"memory.offload_optimizer", "host"}, {"parallel.zero", "2"}, {"parallel.dp", "32"}, {"parallel.tp", "1"},
+        {"parallel.pp", "1"}, {"parallel.sequence_parallel", "false"}, {"train.micro_batch", "1"}};
+    orth_ctx *ctx = test_ctx(1);
+    orth_config base;
+    char *text;
+    load(ctx, &base, NULL, NULL, NULL);
+    for (int i = 0; i < ORTH_COUNT(keys); i++)
+        CHECK_OK(ctx, orth_config_set(ctx, &base, "test", keys[i][0], keys[i][1]));
+    CHECK_OK(ctx, orth_compare(ctx, &base, "a100-80gb-32", &word, 1, true, &text));
+    json_t *root = json_loads(text, 0, NULL);
+    double besides_calls[2];
+    for (size_t r = 0; r < 2; r++) {
+        json_t *row = json_array_get(json_object_get(root, "rows"), r);
+        besides_calls[r] = json_number_value(json_object_get(row, "step_s")) - json_number_value(json_object_get(json_object_get(row, "exposed_comm_by_axis_s"), "dp"));
+    }
+    assert_true(besides_calls[0] > 0 && besides_calls[1] < 1.1 * besides_calls[0]);
     json_decref(root);
     orth_mem_free(ctx, text);
     orth_config_release(ctx, &base);
@@ -168,6 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_of_a_comparison_is_the_plan_of_that_run_and_the_fastest_is_named),
         cmocka_unit_test(the_parts_of_a_row_are_its_step),
+        cmocka_unit_test(ranks_whose_hosts_update_do_not_wait_for_each_other),
         cmocka_unit_test(a_combination_that_a_rule_refuses_has_a_row_with_the_rule),
         cmocka_unit_test(a_comparison_of_what_rules_refuse_names_no_memory),
         cmocka_unit_test(mistakes_in_a_comparison_are_named),

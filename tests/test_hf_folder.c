@@ -88,11 +88,63 @@ TEST(gelu_by_erf_is_trained_exported_and_taken_from_weights)
     RUN(r, 0, "gelu_erf", "ckpt inspect a");
     RUN(r, 0, "parameters", "ckpt export a e");
     check_config(r, "e", "\"activation_function\": \"gelu\"");
-    RUN(r, 0, "saved", "train run.yaml model.preset=gpt2-tiny --init=e train.steps=1 checkpoint.dir=b");
+    RUN(r, 0, "saved", "train run.yaml model.preset= --init=e train.steps=1 checkpoint.dir=b");
     check_config(r, "b/checkpoints/step-00000001", "\"activation_function\": \"gelu\"");
     RUN(r, 2, "model.gelu_erf=false: the weights in e have true",
         "train run.yaml model.preset=gpt2-tiny --init=e model.gelu_erf=false checkpoint.dir=d");
     RUN(r, 2, "gelu_erf=true: family llama", "train run.yaml model.preset=llama-tiny model.gelu_erf=true checkpoint.dir=d");
+    run_end(r);
+}
+
+TEST(weights_of_another_model_than_the_preset_and_its_keys_are_refused)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml model.preset=llama-tiny model.ffn=320 model.rope_theta=77777 train.steps=1 checkpoint.dir=a");
+    RUN(r, 2, "model.preset=llama-tiny has ffn=192: the weights in a/checkpoints/step-00000001 are of another model, which has 320",
+        "train run.yaml model.preset=llama-tiny --init=a checkpoint.dir=b");
+    RUN(r, 2, "model.preset=llama-tiny has rope_theta=10000: ", "train run.yaml model.preset=llama-tiny model.ffn=320 --init=a checkpoint.dir=b");
+    RUN(r, 2, "model.preset=gpt2-tiny has family=gpt2: ", "train run.yaml model.preset=gpt2-tiny --init=a checkpoint.dir=b");
+    RUN(r, 0, "saved", "train run.yaml model.preset=llama-tiny model.ffn=320 model.rope_theta=77777 --init=a train.steps=1 checkpoint.dir=b");
+    RUN(r, 0, "saved", "train run.yaml model.preset=llama-tiny train.steps=1 checkpoint.dir=c");
+    RUN(r, 2, "has qk_norm=true: the weights in c/checkpoints/step-00000001 are of another model, which has false",
+        "train run.yaml model.preset=qwen3-tiny model.head_dim=16 model.tied=false model.norm_eps=1e-5 --init=c checkpoint.dir=d");
+    run_end(r);
+}
+
+TEST(an_export_whose_type_cannot_hold_a_weight_is_refused)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "parameters", "train run.yaml model.preset=gpt2-tiny train.steps=1; %s ckpt export a e", ORTH_BINARY);
+    size_t n;
+    char *bytes = run_read(r, "e/model.safetensors", &n);
+    const float big = 70000;
+    memcpy(bytes + n - sizeof big, &big, sizeof big);
+    run_write(r, "e/model.safetensors", bytes, n);
+    free(bytes);
+    RUN(r, 2, " is 70000, beyond the largest fp16: bf16 and fp32 hold it", "help >/dev/null; %s ckpt import e i && %s ckpt export i f --dtype=fp16", ORTH_BINARY, ORTH_BINARY);
+    RUN(r, 0, "parameters in bf16", "ckpt export i f --dtype=bf16");
+    run_end(r);
+}
+
+TEST(the_run_file_of_a_run_from_weights_is_one_of_their_model)
+{
+    run_case *r = run_begin();
+    static const char *const models[] = {"model.preset=llama-tiny model.ffn=320 model.rope_theta=77777 model.kv_heads=1",
+                                         "model.preset=gpt2-tiny model.layers=3 model.dropout=0.125 model.attn_dropout=0.25"};
+    for (int i = 0; i < ORTH_COUNT(models); i++) {
+        RUN(r, 0, "saved", "train run.yaml train.steps=1 checkpoint.dir=a%d %s", i, models[i]);
+        RUN(r, 0, "saved", "train run.yaml train.steps=1 model.preset= --init=a%d checkpoint.dir=b%d", i, i);
+        RUN(r, 0, "saved", "train b%d/run.yaml checkpoint.dir=c%d", i, i);
+        assert_null(strstr(r->out, "no effect"));
+        char name[64], *config[3];
+        for (int k = 0; k < 3; k++) {
+            snprintf(name, sizeof name, "%c%d/checkpoints/step-00000001/config.json", "abc"[k], i);
+            config[k] = run_read(r, name, NULL);
+            assert_string_equal(config[0], config[k]);
+        }
+        for (int k = 0; k < 3; k++)
+            free(config[k]);
+    }
     run_end(r);
 }
 
@@ -133,6 +185,9 @@ int main(void)
         cmocka_unit_test(a_run_from_weights_has_their_dropouts_unless_others_are_given),
         cmocka_unit_test(a_resumed_run_keeps_the_dropouts_of_its_weights),
         cmocka_unit_test(a_run_from_weights_has_their_tokenizer),
+        cmocka_unit_test(weights_of_another_model_than_the_preset_and_its_keys_are_refused),
+        cmocka_unit_test(an_export_whose_type_cannot_hold_a_weight_is_refused),
+        cmocka_unit_test(the_run_file_of_a_run_from_weights_is_one_of_their_model),
         cmocka_unit_test(gelu_by_erf_is_trained_exported_and_taken_from_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -118,6 +118,10 @@ TEST(a_series_is_averaged_over_the_steps_before_and_less_another_at_the_same_ste
     check_series(&s, 2, (orth_point[]){{4, 2.5}, {5, 4.5}});
     orth_series_average(&s, 3);
     assert_int_equal(s.num_points, 0);
+    orth_point spike[] = {{1, 2}, {2, 1e20}, {3, 2}, {4, 3}, {5, 4}};
+    s = (orth_series){"spike", spike, 5};
+    orth_series_average(&s, 2);
+    check_series(&s, 4, (orth_point[]){{2, 5e19}, {3, 5e19}, {4, 2.5}, {5, 3.5}});
 }
 
 TEST(runs_are_drawn_as_differences_to_one_with_means_and_a_caption)

@@ -242,6 +242,19 @@ TEST(an_evaluation_that_was_cut_off_is_made_up_for_and_the_best_one_is_remembere
     }
 }
 
+/* At the end all is scored, here an easier text; that is no better evaluation. Nor is it after a resumption. */
+TEST(evaluations_of_other_targets_are_not_the_best)
+{
+    run_case *r = run_begin();
+    static const char options[] = "train.eval_every=2 train.eval_batches=1 checkpoint.every_steps=2 train.global_batch=1 train.micro_batch=1 optimizer.lr=1e-9 schedule.warmup_steps=0";
+    RUN(r, 0, "best evaluation: loss ", "train run.yaml train.steps=4 %s", options);
+    assert_int_equal(num_evaluations(r), 2);
+    assert_null(strstr(r->out, "after step 4\n"));
+    RUN(r, 0, "best evaluation: loss 9.5000 after step 2", "help >/dev/null; sed -i '/\"step\": 2,/s/\"eval_loss\": [0-9.]*/\"eval_loss\": 9.5/' a/metrics.jsonl; "
+        "%s train run.yaml train.steps=5 %s --resume", ORTH_BINARY, options);
+    run_end(r);
+}
+
 /* ---- signals ---- */
 
 /* Starts a run, sends `first` once it has made the file `begun`, and after `pause_s` `second`, of which it is to end soon. Exit code. */
@@ -404,6 +417,7 @@ int main(void)
         cmocka_unit_test(complete_json_says_that_all_steps_are_done),
         cmocka_unit_test(a_complete_run_is_evaluated_once),
         cmocka_unit_test(an_evaluation_that_was_cut_off_is_made_up_for_and_the_best_one_is_remembered),
+        cmocka_unit_test(evaluations_of_other_targets_are_not_the_best),
         cmocka_unit_test(a_second_signal_does_not_wait_for_the_end_of_a_step),
         cmocka_unit_test(a_second_signal_ends_at_once_and_says_what_is_saved),
         cmocka_unit_test(a_resumed_run_tells_that_its_learning_rate_moves),

@@ -396,9 +396,11 @@ orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, 
     ORTH_TRY(set_from_environment(ctx, cfg));
     ORTH_TRY(set_from_words(ctx, cmd, cfg));
     ORTH_TRY(use_devices(ctx, cmd, cfg));
-    /* A search holds the rules against each of its layouts, whose keys are not these; init against what it has chosen. */
-    if (strcmp(cmd->verb, "search") == 0 || strcmp(cmd->verb, "init") == 0)
-        return ORTH_OK;
+    /* A search holds the rules against each of its layouts, whose keys are not these; init against what it has chosen; a model's run has the others. */
+    static const char *const later[] = {"search", "init", "eval", "generate"};
+    for (int i = 0; i < ORTH_COUNT(later); i++)
+        if (strcmp(cmd->verb, later[i]) == 0)
+            return ORTH_OK;
     ORTH_TRY(orth_config_check(ctx, cfg));
     /* What is compared may need it; doctor looks at the folder of offload whatever is offloaded. */
     return orth_cmd_flag(cmd, "compare") || strcmp(cmd->verb, "doctor") == 0 ? ORTH_OK : orth_config_tell_idle(ctx, cfg);

@@ -314,9 +314,8 @@ static orth_status verify(orth_ctx *ctx, const orth_cmd *cmd)
 
 /* ---- import and export ---- */
 
-/* What a run keeps is written by it alone: an export would damage a checkpoint, an import stand in its place; and
- * prepared data have their own tokenizer.json. */
-static orth_status require_no_run(orth_ctx *ctx, const char *out)
+/* Weights written over others would be a mixture of files, or lose those. What a run keeps, and prepared data, are named. */
+static orth_status require_new(orth_ctx *ctx, const char *out)
 {
     static const char *const names[] = {"run.yaml", "checkpoints", "state.json", "dataset.json"};
     for (int i = 0; i < ORTH_COUNT(names); i++) {
@@ -326,6 +325,10 @@ static orth_status require_no_run(orth_ctx *ctx, const char *out)
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: belongs to %s (it holds %s): give another folder", out,
                              strcmp(names[i], "dataset.json") == 0 ? "prepared data" : "a run", names[i]);
     }
+    bool there;
+    ORTH_TRY(orth_path_look(ctx, out, &there));
+    if (there && !orth_path_is_empty_dir(out))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: exists already, and nothing in it is replaced: give another folder, or remove this one first", out);
     return ORTH_OK;
 }
 
@@ -366,7 +369,7 @@ static orth_status import(orth_ctx *ctx, const orth_cmd *cmd)
 {
     orth_hf_source *src = NULL;
     weights w = {0};
-    ORTH_TRY(require_no_run(ctx, cmd->words[2]));
+    ORTH_TRY(require_new(ctx, cmd->words[2]));
     ORTH_TRY(orth_hf_open(ctx, &src, cmd->words[1]));
     orth_status s = import_from(ctx, src, &w, cmd->words[1], cmd->words[2]);
     orth_arena_release(ctx, &w.arena);
@@ -387,6 +390,24 @@ static orth_status parse_dtype(orth_ctx *ctx, const orth_cmd *cmd, orth_dtype *o
         }
     }
     return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--dtype=%s is not one of fp32, bf16, fp16", name);
+}
+
+/* A number that a narrow type turns into an infinity would end the first run that uses it. */
+static orth_status require_fits(orth_ctx *ctx, const orth_model_config *c, const weights *w, orth_dtype dtype)
+{
+    for (int64_t i = 0; i < w->num && dtype != ORTH_F32; i++) {
+        orth_param p;
+        ORTH_TRY(orth_model_param(ctx, c, i, &p));
+        const int64_t n = orth_param_elems(&p);
+        for (int64_t k = 0; k < n; k++) {
+            float narrow;
+            orth_store_f32(&narrow, dtype, 0, w->values[i][k]);
+            if (isfinite(w->values[i][k]) && !isfinite(orth_load_f32(&narrow, dtype, 0)))
+                return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--dtype=%s: a weight of %s is %g, beyond the largest %s: %s", orth_dtype_name(dtype), p.name,
+                                 w->values[i][k], orth_dtype_name(dtype), dtype == ORTH_F16 ? "bf16 and fp32 hold it" : "fp32 holds it");
+        }
+    }
+    return ORTH_OK;
 }
 
 static orth_status export_weights(orth_ctx *ctx, const orth_checkpoint *ck, const weights *w, const char *path,
@@ -426,6 +447,8 @@ static orth_status export_from(orth_ctx *ctx, void *user, const char *path, bool
     if (s == ORTH_OK)
         s = orth_checkpoint_load(ctx, ck, w.arrays, w.num);
     if (s == ORTH_OK)
+        s = require_fits(ctx, c, &w, job->dtype);
+    if (s == ORTH_OK)
         s = export_weights(ctx, ck, &w, path, job->out, job->dtype);
     if (s == ORTH_OK)
         printf("%s: %" PRId64 " parameters in %s, of %s%s\n", ORTH_SHOWN(job->out), orth_model_num_elems(c),
@@ -440,7 +463,7 @@ static orth_status export(orth_ctx *ctx, const orth_cmd *cmd)
 {
     export_job job = {.out = cmd->words[2]};
     ORTH_TRY(parse_dtype(ctx, cmd, &job.dtype));
-    ORTH_TRY(require_no_run(ctx, job.out));
+    ORTH_TRY(require_new(ctx, job.out));
     return orth_checkpoint_read_weights(ctx, cmd->words[1], export_from, &job);
 }
 

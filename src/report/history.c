@@ -106,19 +106,17 @@ void orth_series_subtract(orth_series *s, const orth_series *base)
     s->num_points = n;
 }
 
+/* Each mean is summed anew: a sum that a great value was in has lost the others' digits. From behind, so that means stand where no later one reads. */
 void orth_series_average(orth_series *s, int64_t num)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < s->num_points; i++) {
-        sum += s->points[i].value;
-        if (i + 1 < num)
-            continue;
-        orth_point *first = &s->points[i + 1 - num]; /* of the num values: no later mean has it */
-        const double value = first->value;
-        *first = (orth_point){s->points[i].step, sum / (double)num};
-        sum -= value;
+    for (int64_t i = s->num_points - 1; i >= num - 1; i--) {
+        double sum = 0;
+        for (int64_t k = i + 1 - num; k <= i; k++)
+            sum += s->points[k].value;
+        s->points[i].value = sum / (double)num;
     }
     s->num_points = ORTH_MAX(s->num_points - num + 1, 0);
+    memmove(s->points, s->points + num - 1, (size_t)s->num_points * sizeof *s->points);
 }
 
 /* ---- CSV ---- */

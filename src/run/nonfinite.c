@@ -99,8 +99,9 @@ static const orth_operand *bad_result(orth_ctx *ctx, const orth_executor *e, int
 static void say(const orth_executor *e, int32_t i, const char *what, const orth_operand *bad, char *where, size_t size)
 {
     const orth_instr *n = &e->p->instrs[i];
-    snprintf(where, size, "%s'%s' (op %s, layer %d, micro-batch %d, instruction %d)", what, e->p->buffers[bad->buffer].name,
-             orth_op_name(n->op), n->layer, n->micro_batch, i);
+    char place[96];
+    put_place(n, place, sizeof place);
+    snprintf(where, size, "%s'%s' (op %s, %s, instruction %d)", what, e->p->buffers[bad->buffer].name, orth_op_name(n->op), place, i);
 }
 
 /* Among what was completed in other queues since `before`. */

@@ -37,11 +37,13 @@ static void miss_up_to(missing_steps *m, int64_t step)
     m->last = step;
 }
 
-static void note_evaluation(orth_metrics *m, int64_t step, double loss)
+/* Losses of other targets, as at the end where train.eval_batches are scored before, do not compare. */
+static void note_evaluation(orth_metrics *m, int64_t step, double loss, double targets)
 {
     m->evaluated_step = step;
-    if (isfinite(loss) && (m->best_step < 0 || loss < m->best_eval)) {
+    if (isfinite(loss) && (m->best_step < 0 || (targets == m->best_targets && loss < m->best_eval))) {
         m->best_eval = loss;
+        m->best_targets = targets;
         m->best_step = step;
     }
 }
@@ -49,11 +51,15 @@ static void note_evaluation(orth_metrics *m, int64_t step, double loss)
 /* The line of an evaluation begins {"step": N, "eval_loss": X, where X is null if it is not finite. */
 static void take_evaluation(orth_metrics *m, const char *line, int64_t step)
 {
-    double loss = NAN;
+    static const char key[] = "\"eval_targets\": ";
+    double loss = NAN, targets = 0;
     int at = 0;
     sscanf(line, "{\"step\": %*d, \"eval_loss\": %n%lf", &at, &loss);
+    const char *given = strstr(line, key);
+    if (given)
+        sscanf(given + sizeof key - 1, "%lf", &targets);
     if (at > 0)
-        note_evaluation(m, step, loss);
+        note_evaluation(m, step, loss, targets);
 }
 
 /* The line of a step begins {"step": N, "loss": */
@@ -72,7 +78,7 @@ static size_t keep_lines(orth_metrics *m, char *text, size_t size, int64_t step,
     for (size_t at = 0, n; at < size; at += n) {
         const char *line = text + at, *end = memchr(line, '\n', size - at);
         int64_t of = 0;
-        char head[96]; /* sscanf would look for the end of all lines in each of them */
+        char head[256]; /* sscanf would look for the end of all lines in each of them */
         n = end ? (size_t)(end - line) + 1 : size - at;
         number++;
         snprintf(head, sizeof head, "%.*s", (int)ORTH_MIN(n, sizeof head), line);
@@ -465,7 +471,7 @@ void orth_metrics_evaluation(orth_ctx *ctx, orth_metrics *m, const orth_eval_fig
     append(&j, m, "an evaluation");
     snprintf(text, sizeof text, "eval %6" PRId64 "  loss %8.4f  perplexity %.3f  bits per byte %.4f  (%.0f targets)", e->step, e->loss,
              exp(e->loss), e->bits_per_byte, e->num_targets);
-    note_evaluation(m, e->step, e->loss);
+    note_evaluation(m, e->step, e->loss, e->num_targets);
     const orth_scalar scalars[] = {{"eval/loss", e->loss}, {"eval/bits_per_byte", e->bits_per_byte}};
     add_events(ctx, m, e->step, scalars, ORTH_COUNT(scalars));
     orth_metrics_event(m, text);

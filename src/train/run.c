@@ -263,7 +263,10 @@ const char *orth_run_file(int i)
 static orth_status write_run_yaml(orth_ctx *ctx, const orth_run *r)
 {
     orth_text t = {0};
-    char *keys = orth_config_yaml(ctx, r->cfg);
+    orth_config all = *r->cfg; /* shares its strings */
+    if (r->start_from)
+        orth_setup_put_model(&all, &r->model, r->start_from);
+    char *keys = orth_config_yaml(ctx, &all);
     orth_text_add(ctx, &t, RUN_YAML_BEGIN);
     orth_text_add(ctx, &t, keys ? keys : "");
     orth_mem_free(ctx, keys);

@@ -199,15 +199,31 @@ void orth_setup_say_derived(orth_ctx *ctx, const orth_config *cfg, const orth_mo
 #define MATCH_REAL(field) MATCH(field, "%.9g", AS_IT_IS)
 #define MATCH_BOOL(field) MATCH(field, "%s", IN_WORDS)
 
+/* What the preset and the keys beside it say. The vocabulary and the longest sequence are the weights', as dropout is the run's. */
+#define MATCH_PRESET(field, format, print)                                                                                          \
+    if (p.field != m->field)                                                                                                          \
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: model.preset=%s has " #field "=" format ": the weights in %s are of another model, which has " format, \
+                         cfg->place[ORTH_OPT_model_preset], cfg->model_preset, print(p.field), dir, print(m->field))
+#define PRESET_INT(field) MATCH_PRESET(field, "%" PRId64, AS_IT_IS)
+#define PRESET_REAL(field) MATCH_PRESET(field, "%.9g", AS_IT_IS)
+#define PRESET_BOOL(field) MATCH_PRESET(field, "%s", IN_WORDS)
+
 static orth_status match_preset(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *m, const char *dir)
 {
     orth_model_config p;
-    ORTH_TRY(orth_model_preset(ctx, cfg->model_preset, &p));
-    if (p.family == m->family && p.layers == m->layers && p.hidden == m->hidden && p.heads == m->heads)
-        return ORTH_OK;
-    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "model.preset=%s: the weights in %s are of another model (%s, %" PRId64 " layers, "
-                     "hidden %" PRId64 ", %" PRId64 " heads)", cfg->model_preset, dir, orth_family_name(m->family),
-                     m->layers, m->hidden, m->heads);
+    ORTH_TRY(orth_setup_model(ctx, cfg, m->vocab, &p));
+    MATCH_PRESET(family, "%s", orth_family_name);
+    PRESET_INT(layers);
+    PRESET_INT(hidden);
+    PRESET_INT(heads);
+    PRESET_INT(kv_heads);
+    PRESET_INT(head_dim);
+    PRESET_INT(ffn);
+    WHAT_WEIGHTS_FIX(PRESET_REAL, PRESET_BOOL);
+    if (m->rope_factor != 1) {
+        ROPE_SCALING(PRESET_INT, PRESET_REAL);
+    }
+    return ORTH_OK;
 }
 
 orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *m, const char *dir)
@@ -230,6 +246,33 @@ orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, cons
         ROPE_SCALING(MATCH_INT, MATCH_REAL);
     }
     return cfg->model_preset[0] ? match_preset(ctx, cfg, m, dir) : ORTH_OK;
+}
+
+#define PUT(field)                        \
+    cfg->model_##field = m->field;        \
+    cfg->place[ORTH_OPT_model_##field] = place
+
+void orth_setup_put_model(orth_config *cfg, const orth_model_config *m, const char *place)
+{
+    cfg->model_family = m->family == ORTH_FAMILY_LLAMA ? ORTH_model_family_llama : ORTH_model_family_gpt2;
+    cfg->place[ORTH_OPT_model_family] = place;
+    PUT(layers);
+    PUT(hidden);
+    PUT(heads);
+    PUT(kv_heads);
+    PUT(head_dim);
+    PUT(ffn);
+    PUT(vocab);
+    PUT(max_seq);
+    WHAT_WEIGHTS_FIX(PUT, PUT);
+    if (m->rope_factor != 1) {
+        ROPE_SCALING(PUT, PUT);
+    }
+    if (m->family != ORTH_FAMILY_LLAMA)
+        cfg->place[ORTH_OPT_model_rope_theta] = cfg->place[ORTH_OPT_model_rope_factor] = NULL;
+    PUT(dropout);
+    PUT(embed_dropout);
+    PUT(attn_dropout);
 }
 
 static orth_recompute setup_recompute(const orth_config *cfg)

@@ -25,6 +25,8 @@ orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t toke
 /* Weights that a run starts from bring their own dimensions, `m`: ORTH_ERR_ARG if the run file gives another one.
  * dir: whose weights, for the message. */
 orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *m, const char *dir);
+/* The keys of cfg that weights fix become those of m, given at `place`: run.yaml of a run from weights is one of the same model. */
+void orth_setup_put_model(orth_config *cfg, const orth_model_config *m, const char *place);
 
 /* What the run file says of one optimizer step on one rank. */
 /* Of precision.compute. */

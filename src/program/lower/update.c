@@ -274,7 +274,8 @@ static bool updates_any(const orth_builder *b, bool by_host)
 }
 
 /* What the host updates. Its update of a parameter ends when that of the next has begun; what is updated is gathered from then on, but
- * where the device updates, too, behind that: a gather that waits for the host would hold it up. */
+ * where the device updates, too, behind that: a gather that waits for the host would hold it up. Likewise where calls do not overlap: each rank
+ * updates its own parameters, and would wait in the gather of those before them until their owner is done. */
 static void update_by_host(orth_builder *b, orth_operand step, bool gather)
 {
     const orth_operand here = orth_offload_step(b, step);
@@ -295,9 +296,9 @@ static void update_by_host(orth_builder *b, orth_operand step, bool gather)
 /* What is updated already is gathered while the rest is updated. Parameters of a bucket ascend, so those of the host have buckets of their own. */
 static void update_params(orth_builder *b, orth_operand step)
 {
-    const bool stay = updates_any(b, false), leave = updates_any(b, true);
+    const bool stay = updates_any(b, false), leave = updates_any(b, true), along = !stay && b->spec->comm.overlap;
     if (leave)
-        update_by_host(b, step, !stay);
+        update_by_host(b, step, along);
     for (int64_t i = 0; stay && i < b->spec->num_params && !b->p->failed; i++) {
         if (!is_updated(b, i, false))
             continue;
@@ -305,7 +306,7 @@ static void update_params(orth_builder *b, orth_operand step)
         gather_updated(b, i);
     }
     orth_bucket_emit_gathers(b);
-    for (int64_t i = 0; stay && leave && i < b->spec->num_params && !b->p->failed; i++)
+    for (int64_t i = 0; leave && !along && i < b->spec->num_params && !b->p->failed; i++)
         if (is_updated(b, i, true))
             gather_updated(b, i);
     orth_bucket_emit_gathers(b);
