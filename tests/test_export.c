@@ -3,12 +3,19 @@
 #include "import_case.h"
 #include "tools/import_impl.h"
 
+/* Lines of keys that were lost; those of defaults that are in the file have a test of their own. */
+static void keep_lost(void *user, int rank, orth_log_level level, const char *component, const char *text)
+{
+    if (!strstr(text, "defaults of Orthant"))
+        keep_line(user, rank, level, component, text);
+}
+
 /* Writes c for the tool; what the log says of keys that were lost. */
 static void write_on_nodes(orth_ctx *ctx, const orth_config *c, orth_tool tool, const char *path, int64_t ranks_of_a_node, said *lost)
 {
     lost->text[0] = '\0';
     const orth_log_sink before = ctx->log;
-    ctx->log = (orth_log_sink){.write = keep_line, .user = lost, .level = ORTH_LOG_INFO};
+    ctx->log = (orth_log_sink){.write = keep_lost, .user = lost, .level = ORTH_LOG_INFO};
     const orth_status s = orth_export(ctx, c, tool, path, ranks_of_a_node);
     ctx->log = before;
     CHECK_OK(ctx, s);
@@ -55,6 +62,34 @@ TEST(a_configuration_that_was_read_is_written_as_one_that_means_the_same)
         orth_config_release(ctx, &back);
         unlink(path);
     }
+    test_ctx_free(ctx);
+}
+
+/* A file of Accelerate says nothing of the optimizer, the schedule and the clipping, which one of DeepSpeed has. */
+TEST(defaults_of_orthant_that_are_written_for_another_program_are_named)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char path[128];
+    said lines = {""};
+    orth_config c;
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-defaults", (long)getpid());
+    open_import(ctx, &c, ORTH_TOOL_accelerate, FIXTURE("accelerate_fsdp.yaml"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "model.preset", "llama3-8b"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "optimizer.lr", "0.001"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "train.clip_norm", "0.5"));
+    const orth_log_sink before = ctx->log;
+    ctx->log = (orth_log_sink){.write = keep_line, .user = &lines, .level = ORTH_LOG_INFO};
+    const orth_status s = orth_export(ctx, &c, ORTH_TOOL_deepspeed, path, 0);
+    ctx->log = before;
+    CHECK_OK(ctx, s);
+    const char *line = strstr(lines.text, "defaults of Orthant are in it, as nothing gave them: ");
+    assert_non_null(line);
+    assert_non_null(strstr(line, "optimizer.name=adamw"));
+    assert_non_null(strstr(line, "schedule.name=cosine"));
+    assert_null(strstr(line, "optimizer.lr"));
+    assert_null(strstr(line, "train.clip_norm"));
+    orth_config_release(ctx, &c);
+    unlink(path);
     test_ctx_free(ctx);
 }
 
@@ -490,6 +525,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_configuration_that_was_read_is_written_as_one_that_means_the_same),
+        cmocka_unit_test(defaults_of_orthant_that_are_written_for_another_program_are_named),
         cmocka_unit_test(a_run_without_a_pipeline_has_no_split_of_stages_to_lose),
         cmocka_unit_test(what_another_program_cannot_say_is_named),
         cmocka_unit_test(words_without_which_the_other_program_refuses_its_file_are_written_too),

@@ -25,6 +25,24 @@ TEST(every_description_that_comes_with_the_program_is_read)
     test_ctx_free(ctx);
 }
 
+/* What an update on the host takes: the default is of no host that these files name. */
+TEST(descriptions_whose_host_is_known_have_the_rate_of_its_memory)
+{
+    static const struct {
+        const char *name;
+        double GBps;
+    } hosts[] = {{"a100-40gb", 51.2}, {"a100-80gb", 51.2}, {"h100", 70.4}, {"h200", 70.4}, {"b200", 70.4}, {"gb200", 256}, {"mi300x", 115.2}, {"v100", 17}};
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(hosts); i++) {
+        orth_hardware h;
+        CHECK_OK(ctx, orth_hardware_find(ctx, &h, hosts[i].name));
+        if (h.node_memory_GBps != hosts[i].GBps)
+            fail_msg("%s: node.memory_GBps=%g, wanted %g", hosts[i].name, h.node_memory_GBps, hosts[i].GBps);
+        orth_hardware_release(ctx, &h);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(a_word_names_a_description_and_a_number_of_devices)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -156,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_description_that_comes_with_the_program_is_read),
         cmocka_unit_test(every_figure_of_a_description_has_its_source),
+        cmocka_unit_test(descriptions_whose_host_is_known_have_the_rate_of_its_memory),
         cmocka_unit_test(a_word_names_a_description_and_a_number_of_devices),
         cmocka_unit_test(a_bad_description_is_refused_with_place_key_value_and_rule),
         cmocka_unit_test(a_layout_must_have_as_many_ranks_as_the_cluster_has_devices_and_links_between_them),

@@ -84,12 +84,17 @@ TEST(each_key_is_listed_as_used_or_as_not_used)
     } cases[] = {
         {GPT2 "}", {"json: model_type is model.family=gpt2\n", "json: n_embd is model.hidden=8\n", "json: vocab_size is model.vocab=300\n"}, "not used"},
         {GPT2 ", \"use_cache\": true, \"n_inner\": null}", {"not used, since they change neither memory nor time: use_cache\n", "n_inner is model.ffn=32\n"}, "vocab_size,"},
-        {GPT2 ", \"hidden_size\": 9, \"scale_attn_weights\": true}", {"neither memory nor time: hidden_size\n", "there is one kind of it here: scale_attn_weights\n"},
+        {GPT2 ", \"hidden_size\": 9, \"scale_attn_weights\": true}", {"what it changes is not in the plan: hidden_size\n",
+         "there is one kind of it here: scale_attn_weights\n"},
          "hidden_size is"},
         {LLAMA("llama") ", \"attention_bias\": true, \"hidden_act\": \"silu\", \"rope_parameters\": {\"rope_theta\": 5000.0}}",
          {"attention_bias is model.qkv_bias=true\n", "attention_bias is model.out_bias=true\n", "rope_parameters is model.rope_theta=5000", "one kind of it here: hidden_act\n"}, "not used"},
         {LLAMA("mistral") ", \"sliding_window\": null, \"attention_bias\": true, \"architectures\": [\"MistralForCausalLM\"]}",
          {"neither memory nor time: attention_bias\n", "architectures=MistralForCausalLM is a language model"}, "attention_bias is"},
+        {LLAMA("llama") ", \"use_cache\": true, \"attention_multiplier\": 2, \"pretraining_tp\": 1, "
+                       "\"gradient_checkpointing\": true, \"decoder_start_token_id\": 0}",
+         {"neither memory nor time: use_cache, pretraining_tp, decoder_start_token_id\n",
+          "not used, as no such key is known here; what it changes is not in the plan: attention_multiplier, gradient_checkpointing\n"}, "time: attention"},
         {LLAMA("llama") ", \"architectures\": [\"LlamaForSequenceClassification\"]}",
          {"architectures=LlamaForSequenceClassification has another head: planned is a language model"}, "not used"},
     };
@@ -115,10 +120,56 @@ TEST(each_key_is_listed_as_used_or_as_not_used)
     test_ctx_free(ctx);
 }
 
+/* The keys of the files that Hugging Face has of these models, but for the dimensions. */
+TEST(no_key_of_a_common_configuration_is_unknown)
+{
+    static const char *const texts[] = {
+        "{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"n_positions\": 32, \"n_embd\": 8, \"n_layer\": 1, \"n_head\": 2, \"n_ctx\": 32, "
+        "\"activation_function\": \"gelu_new\", "
+        "\"architectures\": [\"GPT2LMHeadModel\"], \"attn_pdrop\": 0.1, \"bos_token_id\": 1, \"embd_pdrop\": 0.1, \"eos_token_id\": 1, "
+        "\"initializer_range\": 0.02, "
+        "\"layer_norm_epsilon\": 1e-05, \"resid_pdrop\": 0.1, \"summary_activation\": null, \"summary_first_dropout\": 0.1, \"summary_proj_to_labels\": true, "
+        "\"summary_type\": \"cls_index\", \"summary_use_proj\": true, \"task_specific_params\": {\"text-generation\": {\"do_sample\": true}}}",
+        LLAMA("llama") ", \"_name_or_path\": \"x\", \"attention_bias\": false, \"attention_dropout\": 0.0, \"bos_token_id\": 1, "
+        "\"eos_token_id\": [1, 2], \"hidden_act\": \"silu\", "
+        "\"initializer_range\": 0.02, \"max_length\": 32, \"mlp_bias\": false, \"pretraining_tp\": 1, \"rms_norm_eps\": 1e-05, "
+        "\"rope_scaling\": null, \"rope_theta\": 5e5, "
+        "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", \"transformers_version\": \"4.40\", \"use_cache\": true, \"pad_token_id\": 0}",
+        LLAMA("mistral") ", \"attention_dropout\": 0.0, \"bos_token_id\": 1, \"hidden_act\": \"silu\", \"initializer_range\": 0.02, "
+        "\"rms_norm_eps\": 1e-05, \"rope_theta\": 1e4, "
+        "\"sliding_window\": null, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", \"use_cache\": true}",
+        LLAMA("qwen2") ", \"hidden_act\": \"silu\", \"max_window_layers\": 28, \"rms_norm_eps\": 1e-06, \"rope_theta\": 1e6, "
+        "\"sliding_window\": 32, \"use_sliding_window\": false, "
+        "\"use_mrope\": false, \"attention_dropout\": 0.0, \"bos_token_id\": 1, \"tie_word_embeddings\": true, \"use_cache\": true}",
+        LLAMA("qwen3") ", \"head_dim\": 4, \"attention_bias\": false, \"hidden_act\": \"silu\", \"max_window_layers\": 28, \"rms_norm_eps\": 1e-06, "
+        "\"rope_scaling\": null, "
+        "\"rope_theta\": 1e6, \"sliding_window\": null, \"use_sliding_window\": false, \"tie_word_embeddings\": true, "
+        "\"layer_types\": [\"full_attention\"], \"dtype\": \"bfloat16\"}",
+    };
+    orth_ctx *ctx = test_ctx(1);
+    char path[128];
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-common.json", (long)getpid());
+    for (int i = 0; i < ORTH_COUNT(texts); i++) {
+        orth_config cfg;
+        char lines[4096] = "";
+        ctx->log = (orth_log_sink){keep_line, lines, ORTH_LOG_INFO};
+        CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+        CHECK_OK(ctx, orth_file_write(ctx, path, texts[i], strlen(texts[i])));
+        CHECK_OK(ctx, orth_hf_model_set(ctx, &cfg, path));
+        if (strstr(lines, "no such key is known"))
+            fail_msg("%s", lines);
+        orth_config_release(ctx, &cfg);
+    }
+    ctx->log = (orth_log_sink){NULL, NULL, ORTH_LOG_ERROR};
+    unlink(path);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_from_a_config_json_make_the_model_that_its_weights_are_read_into),
+        cmocka_unit_test(no_key_of_a_common_configuration_is_unknown),
         cmocka_unit_test(each_key_is_listed_as_used_or_as_not_used),
         cmocka_unit_test(a_mixture_of_experts_and_an_unknown_kind_are_refused_by_name),
     };

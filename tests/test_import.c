@@ -143,6 +143,90 @@ TEST(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to)
     test_ctx_free(ctx);
 }
 
+/* 8, the default of train.global_batch, is no multiple of 16 ranks. */
+TEST(without_a_batch_of_a_step_each_rank_has_one_micro_batch)
+{
+    static const struct {
+        orth_tool tool;
+        const char *text, *keys;
+        int64_t batch;
+        bool is_said;
+    } cases[] = {
+        {ORTH_TOOL_accelerate, "distributed_type: FSDP\nnum_machines: 2\nnum_processes: 16\n"
+         "fsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n", "", 16, true},
+        {ORTH_TOOL_accelerate, "distributed_type: MULTI_GPU\nnum_processes: 16\n", "train.micro_batch=2", 32, true},
+        {ORTH_TOOL_accelerate, "distributed_type: MULTI_GPU\nnum_processes: 16\n", "train.global_batch=64", 64, false},
+        {ORTH_TOOL_accelerate, "mixed_precision: bf16\n", "", 8, false}, /* no ranks */
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, cases[i].tool, cases[i].text, cases[i].keys, &lines);
+        const bool is_said = strstr(lines.text, "no batch of a step, so one micro-batch a rank, is train.global_batch=") != NULL;
+        if (c.train_global_batch != cases[i].batch || is_said != cases[i].is_said)
+            fail_msg("%s %s: a batch of %lld, and\n%s", cases[i].text, cases[i].keys, (long long)c.train_global_batch, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(an_optimizer_and_a_schedule_of_no_key_are_named_as_defaults_of_orthant)
+{
+    static const char schedule[] = "no key gives schedule.name: cosine is the default of Orthant";
+    static const char optimizer[] = "no key gives optimizer.name: adamw is the default of Orthant";
+    static const struct {
+        orth_tool tool;
+        const char *text, *keys;
+        bool has_optimizer, has_schedule; /* a line of it */
+    } cases[] = {
+        {ORTH_TOOL_deepspeed, "{\"optimizer\": {\"type\": \"AdamW\"}}", "", false, true},
+        {ORTH_TOOL_deepspeed, "{\"scheduler\": {\"type\": \"WarmupLR\"}}", "", true, false},
+        {ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 2}}", "schedule.name=wsd", true, false},
+        {ORTH_TOOL_accelerate, "mixed_precision: bf16\n", "", true, true},
+        {ORTH_TOOL_megatron, "--lr 1e-4", "", false, false}, /* it has defaults of its own */
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, cases[i].tool, cases[i].text, cases[i].keys, &lines);
+        if ((strstr(lines.text, optimizer) != NULL) != cases[i].has_optimizer || (strstr(lines.text, schedule) != NULL) != cases[i].has_schedule)
+            fail_msg("%s %s:\n%s", cases[i].text, cases[i].keys, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
+#define EIGHT "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --vocab-size 128"
+TEST(activations_of_a_part_of_the_layers_do_not_count_as_those_of_all)
+{
+    static const struct {
+        const char *text;
+        int64_t offload;
+        const char *line;
+    } cases[] = {
+        {EIGHT " --cpu-offloading-num-layers 7", ORTH_memory_offload_activations_host, "cpu_offloading_num_layers is memory.offload_activations=host"},
+        {EIGHT " --cpu-offloading --cpu-offloading-num-layers 8", ORTH_memory_offload_activations_host, "is memory.offload_activations=host"},
+        {EIGHT " --cpu-offloading-num-layers 3", ORTH_memory_offload_activations_none,
+         "cpu_offloading_num_layers is not used: the activations of 3 of 8 layers do not leave alone"},
+        {EIGHT " --cpu-offloading-num-layers ${N}", ORTH_memory_offload_activations_none, "cpu_offloading_num_layers is not used"},
+        {"--cpu-offloading-num-layers 3", ORTH_memory_offload_activations_none, "cpu_offloading_num_layers is not used: the number of layers is not given"},
+        {EIGHT " --cpu-offloading-num-layers 0", ORTH_memory_offload_activations_none, "cpu_offloading_num_layers is memory.offload_activations=none"},
+        {EIGHT " --cpu-offloading", ORTH_memory_offload_activations_none, "cpu_offloading is not used: cpu_offloading_num_layers says"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, ORTH_TOOL_megatron, cases[i].text, "", &lines);
+        if ((int64_t)c.memory_offload_activations != cases[i].offload || !strstr(lines.text, cases[i].line))
+            fail_msg("%s:\n%s", cases[i].text, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(the_cluster_gives_the_ranks_where_nothing_else_does)
 {
     static const struct {
@@ -758,6 +842,9 @@ int main(void)
         cmocka_unit_test(a_deepspeed_configuration_that_contradicts_itself_is_refused),
         cmocka_unit_test(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to),
         cmocka_unit_test(the_cluster_gives_the_ranks_where_nothing_else_does),
+        cmocka_unit_test(without_a_batch_of_a_step_each_rank_has_one_micro_batch),
+        cmocka_unit_test(an_optimizer_and_a_schedule_of_no_key_are_named_as_defaults_of_orthant),
+        cmocka_unit_test(activations_of_a_part_of_the_layers_do_not_count_as_those_of_all),
         cmocka_unit_test(partitioned_activations_of_deepspeed_count_where_there_are_some_to_partition),
         cmocka_unit_test(copies_of_checkpoints_on_the_host_count_where_there_are_checkpoints),
         cmocka_unit_test(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_count),

@@ -64,6 +64,43 @@ TEST(spot_nodes_are_taken_away_as_often_as_all_groups_have_nodes)
     unlink(path);
 }
 
+static void keep_warning(void *user, int rank, orth_log_level level, const char *component, const char *text)
+{
+    (void)rank, (void)component;
+    char *lines = user;
+    if (level == ORTH_LOG_WARN)
+        snprintf(lines + strlen(lines), 2048 - strlen(lines), "%s\n", text);
+}
+
+TEST(failures_that_one_description_of_two_has_are_dropped_with_a_warning)
+{
+    static const char with[] = "device: {name: with, memory_GiB: 80, memory_GBps: 2000, bf16_tflops: 300}\nnode: {devices: 8, GBps: 300}\n"
+                               "network: {nics: 8, GBps: 25}\nprice: {on_demand: 4}\nfailures: {device_hours: 3200, storage_GBps: 1}\n";
+    char path[] = "/tmp/orthant-XXXXXX.yaml", text[512], wanted[256], lines[2048] = "";
+    const int fd = mkstemps(path, 5);
+    assert_true(fd >= 0 && write(fd, with, sizeof with - 1) == (ssize_t)sizeof with - 1);
+    close(fd);
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    ctx->log = (orth_log_sink){keep_warning, lines, ORTH_LOG_INFO};
+    snprintf(text, sizeof text, "groups:\n  a: {hardware: %s, nodes: 2}\n  b: {hardware: h100, nodes: 4}\n" LINK, path);
+    read_cluster(ctx, &h, text);
+    orth_mixed_warn(ctx, &h);
+    snprintf(wanted, sizeof wanted, "failures.device_hours is in %s (group a), but not in h100 (group b): the cluster has none", path);
+    if (h.failures_device_hours != 0 || !strstr(lines, wanted) || strstr(lines, "price."))
+        fail_msg("%s", lines);
+    orth_hardware_release(ctx, &h);
+    lines[0] = '\0';
+    snprintf(text, sizeof text, "groups:\n  a: {hardware: %s, nodes: 2}\n  b: {hardware: %s, nodes: 4}\n" LINK, path, path);
+    read_cluster(ctx, &h, text);
+    orth_mixed_warn(ctx, &h);
+    assert_string_equal(lines, "");
+    orth_hardware_release(ctx, &h);
+    ctx->log = (orth_log_sink){NULL, NULL, ORTH_LOG_ERROR};
+    test_ctx_free(ctx);
+    unlink(path);
+}
+
 TEST(a_bad_cluster_of_groups_is_refused_with_file_key_value_and_rule)
 {
     static const struct { const char *text, *message; } cases[] = {
@@ -410,6 +447,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_follow_each_other_and_the_cluster_has_the_best_of_them),
         cmocka_unit_test(spot_nodes_are_taken_away_as_often_as_all_groups_have_nodes),
+        cmocka_unit_test(failures_that_one_description_of_two_has_are_dropped_with_a_warning),
         cmocka_unit_test(a_bad_cluster_of_groups_is_refused_with_file_key_value_and_rule),
         cmocka_unit_test(a_call_over_two_groups_takes_what_the_slowest_part_takes),
         cmocka_unit_test(ranks_that_share_a_program_take_the_time_of_their_own_devices),

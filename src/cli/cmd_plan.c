@@ -120,6 +120,7 @@ static orth_status prepare(orth_ctx *ctx, planning *x)
         x->cfg = &x->there;
     }
     if (x->cluster) {
+        orth_mixed_warn(ctx, &x->hardware);
         ORTH_TRY(use_cluster(ctx, x));
         ORTH_TRY(check_hosts(ctx, x));
         x->there = orth_describe_on_devices(x->cfg, &x->hardware);

@@ -179,6 +179,7 @@ static orth_status finish_group(orth_ctx *ctx, const reading *r, int i)
     if (!r->written[i].hardware[0] || r->written[i].nodes == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: groups.%s.%s is missing", r->file, g->name, r->written[i].hardware[0] ? "nodes" : "hardware");
     ORTH_TRY(load_hardware(ctx, r, i));
+    snprintf(g->hardware, sizeof g->hardware, "%s", r->written[i].hardware);
     g->nodes = (int64_t)r->written[i].nodes;
     g->num_devices = g->nodes * (int64_t)g->own.node_devices;
     g->first = i > 0 ? r->m->group[i - 1].first + r->m->group[i - 1].num_devices : 0;
@@ -303,6 +304,45 @@ orth_status orth_mixed_parse(orth_ctx *ctx, orth_hardware *out, const char *name
     else
         orth_mem_free(ctx, r.m);
     return s;
+}
+
+static bool has_failures(const orth_hardware *h)
+{
+    return h->failures_device_hours > 0;
+}
+
+static bool has_spot_hours(const orth_hardware *h)
+{
+    return h->failures_spot_hours > 0;
+}
+
+static bool has_price(const orth_hardware *h)
+{
+    return h->has_on_demand;
+}
+
+static bool has_spot_price(const orth_hardware *h)
+{
+    return h->price_spot > 0;
+}
+
+void orth_mixed_warn(orth_ctx *ctx, const orth_hardware *h)
+{
+    static const struct {
+        const char *key;
+        bool (*is_given)(const orth_hardware *h);
+    } means[] = {{"failures.device_hours", has_failures}, {"failures.spot_hours", has_spot_hours}, {"price.on_demand", has_price},
+                 {"price.spot", has_spot_price}};
+    for (int k = 0; h->mixed && k < ORTH_COUNT(means); k++) {
+        const orth_device_group *with = NULL, *without = NULL;
+        for (int i = 0; i < h->mixed->num_groups; i++) {
+            const orth_device_group *g = &h->mixed->group[i];
+            *(means[k].is_given(&g->own) ? &with : &without) = g;
+        }
+        if (with && without)
+            orth_log(ctx, ORTH_LOG_WARN, "plan", "%s is in %s (group %s), but not in %s (group %s): the cluster has none, as it would be a mean of all devices",
+                     means[k].key, ORTH_SHOWN(with->hardware), with->name, ORTH_SHOWN(without->hardware), without->name);
+    }
 }
 
 /* ---- where ranks lie ---- */

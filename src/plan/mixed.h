@@ -22,7 +22,7 @@
 #define ORTH_MAX_DEVICE_GROUPS 8
 
 typedef struct {
-    char name[ORTH_DESCRIBED_TEXT_MAX];
+    char name[ORTH_DESCRIBED_TEXT_MAX], hardware[256]; /* hardware: as the file names its description */
     int64_t nodes, first, num_devices; /* its ranks begin with `first` */
     orth_hardware own, far;            /* far: in calls with members in other groups, too */
 } orth_device_group;
@@ -36,6 +36,10 @@ struct orth_mixed {
 bool orth_mixed_is(orth_ctx *ctx, const char *text, size_t num_bytes);
 /* Reads it; out->mixed is for orth_hardware_release. ORTH_ERR_ARG with the file, the key and the rule. */
 orth_status orth_mixed_parse(orth_ctx *ctx, orth_hardware *out, const char *name, const char *text, size_t num_bytes);
+
+/* Warns of prices and rates of failures that the description of one group has and that of another lacks: they are means over all devices, so the
+ * cluster has none. */
+void orth_mixed_warn(orth_ctx *ctx, const orth_hardware *h);
 
 /* The group of a rank; 0 where there is one kind of devices. */
 int orth_mixed_group_of(const orth_hardware *h, int rank);

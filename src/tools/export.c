@@ -299,12 +299,35 @@ static orth_status read_back(orth_exporter *x, const char *path)
     return s;
 }
 
+/* Names what is written of training though nothing gave it: another program would take its own defaults. */
+static orth_status say_own_defaults(orth_exporter *x)
+{
+    orth_text t = {0};
+    for (int i = 0; i < ORTH_NUM_OPTIONS; i++) {
+        const orth_option_id id = (orth_option_id)i;
+        const char *path = orth_option_get(id)->path;
+        const bool of_training = strncmp(path, "optimizer.", 10) == 0 || strncmp(path, "schedule.", 9) == 0 || id == ORTH_OPT_train_clip_norm;
+        if (!of_training || x->cfg->place[i] || !is_set(x, path))
+            continue;
+        char *text = orth_option_text(x->ctx, x->cfg, id);
+        orth_text_addf(x->ctx, &t, "%s%s=%s", t.s ? ", " : "", path, text ? text : "");
+        t.failed = t.failed || !text;
+        orth_mem_free(x->ctx, text);
+    }
+    const orth_status s = t.failed ? ORTH_ERR_NOMEM : ORTH_OK;
+    if (s == ORTH_OK && t.s)
+        orth_log(x->ctx, ORTH_LOG_INFO, "export", "%s: defaults of Orthant are in it, as nothing gave them: %s", ORTH_SHOWN(x->out.name), t.s);
+    orth_mem_free(x->ctx, t.s);
+    return s;
+}
+
 static orth_status export(orth_exporter *x)
 {
     for (int i = 0; orth_import_row_at(i); i++)
         if (orth_import_row_at(i)->tool == x->out.tool)
             ORTH_TRY(add_by_row(x, orth_import_row_at(i)));
     ORTH_TRY(orth_export_extras(x));
+    ORTH_TRY(say_own_defaults(x));
     char *text = orth_tool_form(x->out.tool) == ORTH_FORM_WORDS ? words_text(x) : tree_text(x);
     char *draft = orth_arena_printf(x->ctx, &x->out.arena, "%s.draft", x->out.name);
     orth_status s = text && draft ? orth_file_write(x->ctx, draft, text, strlen(text)) : ORTH_ERR_NOMEM;

@@ -64,6 +64,27 @@ static const struct {
     {ORTH_FAMILY_LLAMA, "max_window_layers", NULL},
 };
 
+/* Keys that change neither memory nor time, of the classes that are read here; a pattern that begins or ends in * stands for all that end or begin so. */
+static const char *const harmless[] = {
+    "*_token_id", "*_token_ids", "_*", "architectures", "attn_implementation", "auto_map", "chunk_size_feed_forward", "finetuning_task", "id2label", "label2id",
+    "is_decoder", "is_encoder_decoder", "max_length", "min_length", "n_ctx", "output_*", "prefix", "pretraining_tp", "problem_type",
+    "reorder_and_upcast_attn", "return_dict*", "summary_*", "task_specific_params", "tokenizer_class", "transformers_version", "transformers.js_config",
+    "use_cache", "use_mrope",
+};
+
+static bool is_harmless(const char *key)
+{
+    const size_t n = strlen(key);
+    for (int i = 0; i < ORTH_COUNT(harmless); i++) {
+        const char *p = harmless[i];
+        const size_t m = strlen(p) - 1;
+        const bool ends = p[0] == '*' && n >= m && strcmp(key + n - m, p + 1) == 0;
+        if (ends || (p[m] == '*' && strncmp(key, p, m) == 0) || strcmp(key, p) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* The row of a key; -1: it is not used. */
 static int find_used(const char *key, orth_family family, const char *type)
 {
@@ -71,6 +92,15 @@ static int find_used(const char *key, orth_family family, const char *type)
         if (used[i].family == family && strcmp(used[i].key, key) == 0 && (!used[i].types || strstr(used[i].types, type)))
             return i;
     return -1;
+}
+
+/* Whether other classes of the family look at the key, and this one does not. */
+static bool is_passed_over(const char *key, orth_family family)
+{
+    for (int i = 0; i < ORTH_COUNT(used); i++)
+        if (used[i].family == family && strcmp(used[i].key, key) == 0)
+            return true;
+    return false;
 }
 
 /* Names of kinds whose class has experts even if no key of the file says so; others have "moe" in their names. */
@@ -170,10 +200,10 @@ static orth_status say_here(orth_ctx *ctx, const orth_config *cfg, const char *p
     return ORTH_OK;
 }
 
-/* Says what became of each key, those that became nothing in a line together. */
+/* Says what became of each key: in a line together those that became nothing, and in another those that no list here has. */
 static orth_status say_keys(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *m, json_t *root, const char *path)
 {
-    orth_text same = {0}, none = {0};
+    orth_text same = {0}, none = {0}, unknown = {0};
     orth_status s = ORTH_OK;
     const char *key, *type = json_string_value(json_object_get(root, "model_type"));
     json_t *value;
@@ -184,16 +214,21 @@ static orth_status say_keys(orth_ctx *ctx, const orth_config *cfg, const orth_mo
             s = say_here(ctx, cfg, path, key, used[row].here);
         else if (row >= 0 && !used[row].here)
             orth_text_addf(ctx, &same, "%s%s", same.s ? ", " : "", key);
-        else if (row < 0 && !of_weights && !others)
-            orth_text_addf(ctx, &none, "%s%s", none.s ? ", " : "", ORTH_SHOWN(key));
+        else if (row < 0 && !of_weights && !others) {
+            orth_text *list = is_harmless(key) || is_passed_over(key, m->family) ? &none : &unknown;
+            orth_text_addf(ctx, list, "%s%s", list->s ? ", " : "", ORTH_SHOWN(key));
+        }
     }
-    char *read = orth_text_take(ctx, &same), *unused = orth_text_take(ctx, &none);
+    char *read = orth_text_take(ctx, &same), *unused = orth_text_take(ctx, &none), *strange = orth_text_take(ctx, &unknown);
     if (read && *read)
         orth_log(ctx, ORTH_LOG_INFO, "import", "%s: read, and as there is one kind of it here: %s", path, read);
     if (unused && *unused)
         orth_log(ctx, ORTH_LOG_INFO, "import", "%s: not used, since they change neither memory nor time: %s", path, unused);
     orth_mem_free(ctx, read);
+    if (strange && *strange)
+        orth_log(ctx, ORTH_LOG_INFO, "import", "%s: not used, as no such key is known here; what it changes is not in the plan: %s", path, strange);
     orth_mem_free(ctx, unused);
+    orth_mem_free(ctx, strange);
     return s;
 }
 

@@ -507,6 +507,23 @@ static orth_status read_source(orth_importer *x, const char *source)
     return orth_import_read_words(x, source);
 }
 
+/* What no key of theirs decides, and their program would not choose as we do. */
+static orth_status say_own_defaults(orth_importer *x)
+{
+    static const orth_option_id ids[] = {ORTH_OPT_optimizer_name, ORTH_OPT_schedule_name};
+    for (int i = 0; i < ORTH_COUNT(ids); i++) {
+        char *value = x->cfg->place[ids[i]] ? NULL : orth_option_text(x->ctx, x->cfg, ids[i]);
+        if (x->cfg->place[ids[i]])
+            continue;
+        if (!value)
+            return ORTH_ERR_NOMEM;
+        orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s: no key gives %s: %s is the default of Orthant", ORTH_SHOWN(x->name),
+                 orth_option_get(ids[i])->path, value);
+        orth_mem_free(x->ctx, value);
+    }
+    return ORTH_OK;
+}
+
 static orth_status import(orth_importer *x, const char *source)
 {
     ORTH_TRY(read_source(x, source));
@@ -516,6 +533,7 @@ static orth_status import(orth_importer *x, const char *source)
     for (const orth_import_pair *p = x->first; p; p = p->next)
         ORTH_TRY(apply(x, p));
     ORTH_TRY(orth_import_combine(x));
+    ORTH_TRY(say_own_defaults(x));
     if (ORTH_CONFIG_IS_SET(x->cfg, numerics, mode))
         return ORTH_OK;
     return orth_import_set(x, orth_import_place(x, "sums in any order"), "numerics.mode", "fast");

@@ -191,6 +191,27 @@ static orth_status set_offload_ratio(orth_importer *x)
     return ORTH_OK;
 }
 
+/* Megatron-LM never moves the last layer's activations, which the backward needs at once. Here all layers' leave, or none. A number that is not known, as
+ * of a script whose branch is not taken, is none. */
+static orth_status set_offload_layers(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_offload_layers);
+    char *end, why[224];
+    if (!p)
+        return ORTH_OK;
+    const double given = strtod(p->value, &end);
+    if (!ORTH_CONFIG_IS_SET(x->cfg, model, layers)) {
+        orth_import_unused(x, p->place, "the number of layers is not given here: give memory.offload_activations=host if those of all leave");
+        return ORTH_OK;
+    }
+    if (!*end && given >= 1 && given >= (double)x->cfg->model_layers - 1)
+        return orth_import_set(x, p->place, "memory.offload_activations", "host");
+    snprintf(why, sizeof why, "the activations of %.20s of %" PRId64 " layers do not leave alone: give memory.offload_activations=host if those of all leave",
+             ORTH_SHOWN(p->value), x->cfg->model_layers);
+    orth_import_unused(x, p->place, why);
+    return ORTH_OK;
+}
+
 const orth_import_fp8_words orth_import_fp8[ORTH_precision_products_fp8_delayed + 1] = {[ORTH_precision_products_fp8_tensor] = {"tensorwise", "hybrid"},
                                                  [ORTH_precision_products_fp8_block] = {"blockwise", "e4m3"},
                                                  [ORTH_precision_products_mxfp8] = {"mxfp8", "e4m3"},
@@ -357,6 +378,14 @@ static orth_status set_accumulation(orth_importer *x)
         return set_micro_batch(x, p->place, steps);
     orth_import_unused(x, p->place, why);
     return ORTH_OK;
+}
+
+/* Without a batch of a step, each rank has one micro-batch in it: the default here is not one of the ranks that are given. */
+static orth_status set_batch_of_one_step(orth_importer *x)
+{
+    if (ORTH_CONFIG_IS_SET(x->cfg, train, global_batch) || !ORTH_CONFIG_IS_SET(x->cfg, parallel, dp))
+        return ORTH_OK;
+    return set_batch_of_ranks(x, orth_import_place(x, "no batch of a step, so one micro-batch a rank,"), 1);
 }
 
 const char *const orth_import_sharding[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
@@ -758,9 +787,10 @@ orth_status orth_import_combine(orth_importer *x)
     /* In this order: ranks come before what divides them, the warm-up before the way down, the model before its stages. */
     static orth_status (*const steps[])(orth_importer *) = {
         set_precision, set_fp8_autocast, set_reduction, set_overlap, set_amp_o2, set_products, warn_of_wide_rest, set_offload, set_offload_ratio,
-        set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics,
-        set_shards, set_whole, set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints,
-        set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, orth_import_model, orth_import_stages};
+        set_offload_layers, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_batch_of_one_step, set_sharding,
+        set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics, set_shards, set_whole, set_prefetch, set_gather_unit, set_sequence_parallel,
+        set_recompute_layers, set_split_inputs, set_host_checkpoints, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate,
+        set_least_lr, set_betas, orth_import_model, orth_import_stages};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
     return ORTH_OK;

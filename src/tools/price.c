@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/machine.h"
+#include "plan/mixed.h"
 
 #define MAX_THREADS 16
 #define BYTES_OF_A_PLAN ((int64_t)2 << 30)
@@ -14,6 +15,7 @@ orth_status orth_place_to_run_find(orth_ctx *ctx, orth_place_to_run *out, const 
     if (!cluster)
         return ORTH_OK;
     ORTH_TRY(orth_hardware_find(ctx, &out->hardware, cluster));
+    orth_mixed_warn(ctx, &out->hardware);
     out->host = out->hardware.has_host;
     out->described = !out->host;
     if (out->host)
