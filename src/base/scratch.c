@@ -17,11 +17,15 @@
 #include "base/files.h"
 #include "base/pages.h"
 
+/* bytes: 0 where they do not matter. */
 static orth_status fail_errno(orth_ctx *ctx, const char *dir, size_t bytes, const char *what)
 {
     const int reason = errno;
     const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
-    return ORTH_FAIL(ctx, full ? ORTH_ERR_NOSPACE : ORTH_ERR_IO, "memory.offload_dir=%s: cannot %s %zu bytes of a file for offload: %s", dir, what, bytes, strerror(reason));
+    char size[32] = "";
+    if (bytes > 0)
+        snprintf(size, sizeof size, "%zu bytes of ", bytes);
+    return ORTH_FAIL(ctx, full ? ORTH_ERR_NOSPACE : ORTH_ERR_IO, "memory.offload_dir=%s: cannot %s %sa file for offload: %s", dir, what, size, strerror(reason));
 }
 
 /* Where the file system has no files without names, one that loses its name at once. */
@@ -96,7 +100,7 @@ orth_status orth_scratch_open(orth_ctx *ctx, orth_scratch *out, const char *dir,
     if (s.fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
         s.fd = open_named(dir);
     if (s.fd < 0)
-        return fail_errno(ctx, dir, num_bytes, "make");
+        return fail_errno(ctx, dir, 0, "make");
     const orth_status status = take_all(ctx, &s, io);
     if (status == ORTH_OK)
         *out = s;
