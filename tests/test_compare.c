@@ -136,7 +136,8 @@ TEST(ranks_whose_hosts_update_do_not_wait_for_each_other)
     double besides_calls[2];
     for (size_t r = 0; r < 2; r++) {
         json_t *row = json_array_get(json_object_get(root, "rows"), r);
-        besides_calls[r] = json_number_value(json_object_get(row, "step_s")) - json_number_value(json_object_get(json_object_get(row, "exposed_comm_by_axis_s"), "dp"));
+        const json_t *dp = json_object_get(json_object_get(row, "exposed_comm_by_axis_s"), "dp");
+        besides_calls[r] = json_number_value(json_object_get(row, "step_s")) - json_number_value(dp);
     }
     assert_true(besides_calls[0] > 0 && besides_calls[1] < 1.1 * besides_calls[0]);
     json_decref(root);

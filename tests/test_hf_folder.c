@@ -100,13 +100,13 @@ TEST(weights_of_another_model_than_the_preset_and_its_keys_are_refused)
 {
     run_case *r = run_begin();
     RUN(r, 0, "saved", "train run.yaml model.preset=llama-tiny model.ffn=320 model.rope_theta=77777 train.steps=1 checkpoint.dir=a");
-    RUN(r, 2, "model.preset=llama-tiny has ffn=192: the weights in a/checkpoints/step-00000001 are of another model, which has 320",
+    RUN(r, 2, "model.preset=llama-tiny and the keys beside it make ffn=192: the weights in a/checkpoints/step-00000001 have 320",
         "train run.yaml model.preset=llama-tiny --init=a checkpoint.dir=b");
-    RUN(r, 2, "model.preset=llama-tiny has rope_theta=10000: ", "train run.yaml model.preset=llama-tiny model.ffn=320 --init=a checkpoint.dir=b");
-    RUN(r, 2, "model.preset=gpt2-tiny has family=gpt2: ", "train run.yaml model.preset=gpt2-tiny --init=a checkpoint.dir=b");
+    RUN(r, 2, "model.preset=llama-tiny and the keys beside it make rope_theta=10000: ", "train run.yaml model.preset=llama-tiny model.ffn=320 --init=a checkpoint.dir=b");
+    RUN(r, 2, "model.preset=gpt2-tiny and the keys beside it make family=gpt2: ", "train run.yaml model.preset=gpt2-tiny --init=a checkpoint.dir=b");
     RUN(r, 0, "saved", "train run.yaml model.preset=llama-tiny model.ffn=320 model.rope_theta=77777 --init=a train.steps=1 checkpoint.dir=b");
     RUN(r, 0, "saved", "train run.yaml model.preset=llama-tiny train.steps=1 checkpoint.dir=c");
-    RUN(r, 2, "has qk_norm=true: the weights in c/checkpoints/step-00000001 are of another model, which has false",
+    RUN(r, 2, "make qk_norm=true: the weights in c/checkpoints/step-00000001 have false: give that, or no preset",
         "train run.yaml model.preset=qwen3-tiny model.head_dim=16 model.tied=false model.norm_eps=1e-5 --init=c checkpoint.dir=d");
     run_end(r);
 }
@@ -136,6 +136,13 @@ TEST(the_run_file_of_a_run_from_weights_is_one_of_their_model)
         RUN(r, 0, "saved", "train run.yaml train.steps=1 model.preset= --init=a%d checkpoint.dir=b%d", i, i);
         RUN(r, 0, "saved", "train b%d/run.yaml checkpoint.dir=c%d", i, i);
         assert_null(strstr(r->out, "no effect"));
+        /* It goes on by either file, whichever it went on by before; not with another model. */
+        RUN(r, 0, "saved", "train b%d/run.yaml train.steps=2 --resume", i);
+        RUN(r, 0, "saved", "train run.yaml train.steps=3 model.preset= checkpoint.dir=b%d --resume", i);
+        RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.dir=a%d --resume %s", i, models[i]);
+        RUN(r, 0, "saved", "train a%d/run.yaml train.steps=3 --resume", i);
+        RUN(r, 2, ": model.dropout=0.375: ", "train b%d/run.yaml train.steps=4 model.dropout=0.375 --resume", i);
+        RUN(r, 2, ": model.ffn=64: ", "train run.yaml train.steps=4 model.preset= model.ffn=64 checkpoint.dir=b%d --resume", i);
         char name[64], *config[3];
         for (int k = 0; k < 3; k++) {
             snprintf(name, sizeof name, "%c%d/checkpoints/step-00000001/config.json", "abc"[k], i);

@@ -130,7 +130,7 @@ TEST(weights_of_another_model_than_the_run_file_says_are_refused)
     RUN(r, 2, "command line: model.layers=3: the weights in a/checkpoints/step-00000001 have",
         "train run.yaml checkpoint.dir=b --init=a model.layers=3");
     RUN(r, 2, "model.tied=false: the weights in", "train run.yaml checkpoint.dir=b --init=a model.tied=false");
-    RUN(r, 2, "model.preset=gpt2-124m has layers=12: the weights in", "train run.yaml checkpoint.dir=b --init=a model.preset=gpt2-124m");
+    RUN(r, 2, "model.preset=gpt2-124m and the keys beside it make layers=12: the weights in", "train run.yaml checkpoint.dir=b --init=a model.preset=gpt2-124m");
     assert_false(run_has(r, "b"));
     RUN(r, 0, "saved", "train run.yaml checkpoint.dir=b --init=a train.steps=1");
     assert_null(strstr(r->out, "init_std"));

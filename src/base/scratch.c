@@ -25,7 +25,8 @@ static orth_status fail_errno(orth_ctx *ctx, const char *dir, size_t bytes, cons
     char size[32] = "";
     if (bytes > 0)
         snprintf(size, sizeof size, "%zu bytes of ", bytes);
-    return ORTH_FAIL(ctx, full ? ORTH_ERR_NOSPACE : ORTH_ERR_IO, "memory.offload_dir=%s: cannot %s %sa file for offload: %s", dir, what, size, strerror(reason));
+    return ORTH_FAIL(ctx, full ? ORTH_ERR_NOSPACE : ORTH_ERR_IO, "memory.offload_dir=%s: cannot %s %sa file for offload: %s", dir, what, size,
+                     strerror(reason));
 }
 
 /* Where the file system has no files without names, one that loses its name at once. */

@@ -116,7 +116,8 @@ void orth_series_average(orth_series *s, int64_t num)
         s->points[i].value = sum / (double)num;
     }
     s->num_points = ORTH_MAX(s->num_points - num + 1, 0);
-    memmove(s->points, s->points + num - 1, (size_t)s->num_points * sizeof *s->points);
+    if (s->num_points > 0)
+        memmove(s->points, s->points + num - 1, (size_t)s->num_points * sizeof *s->points);
 }
 
 /* ---- CSV ---- */

@@ -183,7 +183,8 @@ static json_t *row_json(const comparison *x, int row)
             json_object_set_new(exposed, orth_group_name((orth_group)g), json_real(p->exposed_s[g]));
     return json_pack("{s:o,s:i,s:I,s:I,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:s*}", "values", values, "ranks", p->num_ranks, "memory",
                      (json_int_t)p->bytes, "memory_limit", (json_int_t)p->limit_bytes, "fits", p->fits, "step_s", p->step_s, "tokens_per_s",
-                     p->tokens_per_s, "mfu", p->mfu, "hfu", p->hfu, "compute_s", p->compute_s + p->update_s, "update_s", p->update_s, "exposed_loading_s", p->data_s,
+                     p->tokens_per_s, "mfu", p->mfu, "hfu", p->hfu, "compute_s", p->compute_s + p->update_s, "update_s", p->update_s,
+                     "exposed_loading_s", p->data_s,
                      "wait_s", p->wait_s, "exposed_copies_s", p->move_s, "exposed_comm_by_axis_s", exposed, "days", known(p->days),
                      "on_demand_usd", isnan(p->usd) ? json_null() : json_real(p->usd), "mfu_peak", p->peak.name[0] ? p->peak.name : NULL);
 }

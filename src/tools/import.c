@@ -512,9 +512,9 @@ static orth_status say_own_defaults(orth_importer *x)
 {
     static const orth_option_id ids[] = {ORTH_OPT_optimizer_name, ORTH_OPT_schedule_name};
     for (int i = 0; i < ORTH_COUNT(ids); i++) {
-        char *value = x->cfg->place[ids[i]] ? NULL : orth_option_text(x->ctx, x->cfg, ids[i]);
         if (x->cfg->place[ids[i]])
             continue;
+        char *value = orth_option_text(x->ctx, x->cfg, ids[i]);
         if (!value)
             return ORTH_ERR_NOMEM;
         orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s: no key gives %s: %s is the default of Orthant", ORTH_SHOWN(x->name),

@@ -37,11 +37,11 @@ static void miss_up_to(missing_steps *m, int64_t step)
     m->last = step;
 }
 
-/* Losses of other targets, as at the end where train.eval_batches are scored before, do not compare. */
+/* Losses of other targets do not compare. The end scores all, and before it train.eval_batches are scored: the fewer targets are those scored often. */
 static void note_evaluation(orth_metrics *m, int64_t step, double loss, double targets)
 {
     m->evaluated_step = step;
-    if (isfinite(loss) && (m->best_step < 0 || (targets == m->best_targets && loss < m->best_eval))) {
+    if (isfinite(loss) && (m->best_step < 0 || targets < m->best_targets || (targets == m->best_targets && loss < m->best_eval))) {
         m->best_eval = loss;
         m->best_targets = targets;
         m->best_step = step;

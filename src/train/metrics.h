@@ -34,8 +34,9 @@ typedef struct {
     bool has_told;           /* a step was written */
     orth_text lines;         /* not yet in the file: the one that is being put together, behind those that could not be written */
     FILE *events;            /* for TensorBoard; NULL: none */
-    double best_eval, best_targets; /* least loss of the evaluations of so many targets, and after which step; no evaluation: best_step < 0 */
-    int64_t best_step;
+    double best_eval;        /* least loss of the evaluations of best_targets */
+    double best_targets;
+    int64_t best_step;       /* after which step; no evaluation: below 0 */
     int64_t evaluated_step;  /* the last one that has an evaluation in the file; -1: none */
     int64_t num_steps;       /* of this run */
     double after_first_s, exposed_s[ORTH_NUM_GROUPS]; /* sums over the steps but the first */

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "ckpt/hf.h"
 #include "ckpt/state.h"
 #include "parallel/pipeline/schedule.h"
 #include "train/lr.h"
@@ -102,16 +103,39 @@ static orth_status compare_layouts(orth_ctx *ctx, const orth_config *cfg, const 
     return ORTH_OK;
 }
 
-static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const recorded *was, const char *dir, bool override)
+/* The keys of a model as the weights have them. They stand for the `auto` of a run that began from weights; the run.yaml of such a run, or of a
+ * resumed one, gives them. */
+typedef struct {
+    orth_config now, before;       /* these share the strings of those they are made from */
+    bool from_weights;             /* the run file gives no model */
+} weights_keys;
+
+static void compare_with(const weights_keys *w, const orth_config **now, const orth_config **was, orth_option_id id)
 {
+    const bool then = (*was)->place[id] != NULL;
+    if (!(*now)->place[id] && (!then || w->from_weights))
+        *now = &w->now;
+    if (!then)
+        *was = &w->before;
+}
+
+static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const recorded *was, const orth_model_config *model, const char *dir,
+                                   bool override)
+{
+    weights_keys weights = {*cfg, was->cfg, !cfg->model_preset[0] && !ORTH_CONFIG_IS_SET(cfg, model, layers)};
+    orth_setup_put_model(&weights.now, model, dir);
+    orth_setup_put_model(&weights.before, model, dir);
     const bool same_products = orth_setup_fp32_products(cfg) == orth_setup_fp32_products(&was->cfg); /* auto may stand for fma */
     const bool is_done = cfg->train_epochs == 0 && was->m.state.step >= cfg->train_steps; /* with epochs not known yet */
     for (int id = 0; id < ORTH_NUM_OPTIONS; id++) {
         const bool moves = override && moves_lr((orth_option_id)id);
         if (orth_config_is_idle(cfg, (orth_option_id)id) && orth_config_is_idle(&was->cfg, (orth_option_id)id))
             continue;
-        if (orth_option_decides_numbers((orth_option_id)id) && !(id == ORTH_OPT_precision_fp32_products && same_products) && (!moves || is_done))
-            ORTH_TRY(compare_key(ctx, cfg, &was->cfg, (orth_option_id)id, dir, moves));
+        if (orth_option_decides_numbers((orth_option_id)id) && !(id == ORTH_OPT_precision_fp32_products && same_products) && (!moves || is_done)) {
+            const orth_config *now = cfg, *then = &was->cfg;
+            compare_with(&weights, &now, &then, (orth_option_id)id);
+            ORTH_TRY(compare_key(ctx, now, then, (orth_option_id)id, dir, moves));
+        }
     }
     return compare_layouts(ctx, cfg, &was->cfg, dir);
 }
@@ -119,8 +143,12 @@ static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const 
 orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, const char *dir, bool override)
 {
     recorded was;
+    orth_hf_source *weights = NULL;
     ORTH_TRY(open_recorded(ctx, &was, dir));
-    const orth_status s = was.m.run_config[0] ? compare_options(ctx, cfg, &was, dir, override) : ORTH_OK;
+    orth_status s = orth_hf_open(ctx, &weights, dir);
+    if (s == ORTH_OK && was.m.run_config[0])
+        s = compare_options(ctx, cfg, &was, orth_hf_source_config(weights), dir, override);
+    orth_hf_close(ctx, weights);
     close_recorded(ctx, &was);
     return s;
 }

@@ -200,10 +200,10 @@ void orth_setup_say_derived(orth_ctx *ctx, const orth_config *cfg, const orth_mo
 #define MATCH_BOOL(field) MATCH(field, "%s", IN_WORDS)
 
 /* What the preset and the keys beside it say. The vocabulary and the longest sequence are the weights', as dropout is the run's. */
-#define MATCH_PRESET(field, format, print)                                                                                          \
-    if (p.field != m->field)                                                                                                          \
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: model.preset=%s has " #field "=" format ": the weights in %s are of another model, which has " format, \
-                         cfg->place[ORTH_OPT_model_preset], cfg->model_preset, print(p.field), dir, print(m->field))
+#define MATCH_PRESET(field, format, print)                                                                                              \
+    if (p.field != m->field)                                                                                                            \
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: model.preset=%s and the keys beside it make " #field "=" format ": the weights in %s have " \
+                         format ": give that, or no preset", cfg->place[ORTH_OPT_model_preset], cfg->model_preset, print(p.field), dir, print(m->field))
 #define PRESET_INT(field) MATCH_PRESET(field, "%" PRId64, AS_IT_IS)
 #define PRESET_REAL(field) MATCH_PRESET(field, "%.9g", AS_IT_IS)
 #define PRESET_BOOL(field) MATCH_PRESET(field, "%s", IN_WORDS)
