@@ -224,6 +224,11 @@ TEST(activations_of_a_part_of_the_layers_do_not_count_as_those_of_all)
             fail_msg("%s:\n%s", cases[i].text, lines.text);
         orth_config_release(ctx, &c);
     }
+    orth_config c;
+    said lines;
+    import_beside(ctx, &c, ORTH_TOOL_megatron, "--cpu-offloading-num-layers 31", "model.preset=llama3-8b", &lines);
+    assert_int_equal(c.memory_offload_activations, ORTH_memory_offload_activations_host);
+    orth_config_release(ctx, &c);
     test_ctx_free(ctx);
 }
 

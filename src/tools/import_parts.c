@@ -1,6 +1,7 @@
 /* import_parts.c -- keys here that several keys of another program decide together. Each function below is about one of them; it does nothing where
  * its parts are not given. Keys that rows set by themselves are in the configuration already. */
 #include "tools/import_impl.h"
+#include "model/config.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -110,10 +110,15 @@ typedef struct {
     bool from_weights;             /* the run file gives no model */
 } weights_keys;
 
+static bool is_given(const orth_config *c, orth_option_id id)
+{
+    return c->place[id] && !(id == ORTH_OPT_model_family && c->model_family == ORTH_model_family_auto);
+}
+
 static void compare_with(const weights_keys *w, const orth_config **now, const orth_config **was, orth_option_id id)
 {
-    const bool then = (*was)->place[id] != NULL;
-    if (!(*now)->place[id] && (!then || w->from_weights))
+    const bool then = is_given(*was, id);
+    if (!is_given(*now, id) && (!then || w->from_weights))
         *now = &w->now;
     if (!then)
         *was = &w->before;
