@@ -88,12 +88,14 @@ deb:            ## a Debian package in build-deb/
 deb-check: deb  ## installs that package in a bare Debian root and trains there (as root)
 	@tools/deb_check.sh $(BUILD)-deb/*.deb
 
-bench: all      ## measures this machine; tables in bench/results/
-	@tools/deps.sh bench
+bench:          ## measures this machine; tables in bench/results/
+	@tools/deps.sh build bench
+	@$(MAKE) all
 	@bench/run.sh $(BUILD)
 
-bench-peers: all ## the same beside PyTorch, tokenizers and llm.c, set up outside of this tree
-	@tools/deps.sh bench
+bench-peers:    ## the same beside PyTorch, tokenizers and llm.c, set up outside of this tree
+	@tools/deps.sh build bench
+	@$(MAKE) all
 	@bench/peers.sh $(BUILD)
 
 install: all    ## program, manual page, completion, docs/ and configs/ under PREFIX (and DESTDIR)

@@ -93,7 +93,7 @@ TEST(resuming_refuses_what_changes_the_numbers_and_takes_what_does_not)
         {"train.seed=4", "command line: train.seed=4: "},
         {"train.global_batch=12", "trained with 6"},
         {"train.clip_norm=2", "train.clip_norm=2: "},
-        {"model.hidden=128", "was trained with auto"},
+        {"model.hidden=128", "was trained with 64"},
         {"model.attention=full", "trained with blocked"},
         {"data.seq_len=16", "trained with 32"},
         {"data.doc_mask=true", "data.doc_mask=true: "},
