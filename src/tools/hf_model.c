@@ -224,9 +224,9 @@ static orth_status say_keys(orth_ctx *ctx, const orth_config *cfg, const orth_mo
         orth_log(ctx, ORTH_LOG_INFO, "import", "%s: read, and as there is one kind of it here: %s", path, read);
     if (unused && *unused)
         orth_log(ctx, ORTH_LOG_INFO, "import", "%s: not used, since they change neither memory nor time: %s", path, unused);
-    orth_mem_free(ctx, read);
     if (strange && *strange)
         orth_log(ctx, ORTH_LOG_INFO, "import", "%s: not used, as no such key is known here; what it changes is not in the plan: %s", path, strange);
+    orth_mem_free(ctx, read);
     orth_mem_free(ctx, unused);
     orth_mem_free(ctx, strange);
     return s;

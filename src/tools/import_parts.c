@@ -201,17 +201,18 @@ static orth_status set_offload_layers(orth_importer *x)
     if (!p)
         return ORTH_OK;
     const double given = strtod(p->value, &end);
-    orth_model_config preset = {.layers = x->cfg->model_layers};
-    if (!ORTH_CONFIG_IS_SET(x->cfg, model, layers) && x->cfg->model_preset[0])
-        ORTH_TRY(orth_model_preset(x->ctx, x->cfg->model_preset, &preset));
-    else if (!ORTH_CONFIG_IS_SET(x->cfg, model, layers)) {
+    orth_model_config model = {.layers = x->cfg->model_layers};
+    const bool given_here = ORTH_CONFIG_IS_SET(x->cfg, model, layers);
+    if (!given_here && x->cfg->model_preset[0])
+        ORTH_TRY(orth_model_preset(x->ctx, x->cfg->model_preset, &model));
+    else if (!given_here) {
         orth_import_unused(x, p->place, "the number of layers is not given here: give memory.offload_activations=host if those of all leave");
         return ORTH_OK;
     }
-    if (!*end && given >= 1 && given >= (double)preset.layers - 1)
+    if (!*end && given >= 1 && given >= (double)model.layers - 1)
         return orth_import_set(x, p->place, "memory.offload_activations", "host");
     snprintf(why, sizeof why, "the activations of %.20s of %" PRId64 " layers do not leave alone: give memory.offload_activations=host if those of all leave",
-             ORTH_SHOWN(p->value), preset.layers);
+             ORTH_SHOWN(p->value), model.layers);
     orth_import_unused(x, p->place, why);
     return ORTH_OK;
 }
