@@ -125,6 +125,8 @@ TEST(no_bound_exceeds_the_full_plan_of_its_layout)
             check(text, &where.hardware, "guessed memory", guessed.bytes, (double)price.bytes);
             check(text, &where.hardware, "host memory", read.node_bytes, (double)price.budgets[ORTH_BUDGET_HOST].bytes);
             check(text, &where.hardware, "guessed host memory", guessed.node_bytes, (double)price.budgets[ORTH_BUDGET_HOST].bytes);
+            check(text, &where.hardware, "files", read.node_file_bytes, (double)price.budgets[ORTH_BUDGET_FILES].bytes);
+            check(text, &where.hardware, "guessed files", guessed.node_file_bytes, (double)price.budgets[ORTH_BUDGET_FILES].bytes);
             time += read.step_s / price.step_s / wanted;
             memory += read.bytes / (double)price.bytes / wanted;
         }

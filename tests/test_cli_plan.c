@@ -102,6 +102,20 @@ TEST(limits_of_devices_and_hosts_hold_on_a_cluster)
     expect(ON_CLUSTER "--compare memory.limit_host=[8MB,80MB]", 0, "no");
 }
 
+/* Nothing of the disk of this machine is in a plan for another. */
+TEST(limits_of_files_hold_on_a_cluster)
+{
+#define IN_FILES "plan model.preset=gpt2-tiny data.seq_len=64 train.global_batch=8 parallel.dp=8 memory.offload_optimizer=file "
+#define PLAIN "--cluster=rtx-4090-8 "
+    expect(IN_FILES PLAIN "--require-fit", 0, "files          0.01 GB on the disks of a node; what they hold is not known (node.file_GB)\n");
+    expect(IN_FILES PLAIN "--json", 0, "\"files_of_a_node\": {\"bytes\": 8503296, \"limit\": 0}");
+    expect(IN_FILES PLAIN "--json", 0, "\"file\": {\"bytes\": 8503296, \"limit\": 0,");
+    expect(IN_FILES PLAIN "--require-fit memory.limit_file=3MB", 3, "files          0.01 GB on the disks of a node, which is too much, of 0.003 GB\n");
+    expect(IN_FILES PLAIN "--require-fit memory.limit_file=3MB", 3, "8.11 MiB planned on the disks of a node exceed the limit of 2.86 MiB");
+    expect(IN_FILES PLAIN "--json memory.limit_file=3MB", 0, "\"limit_of\": \"memory.limit_file\"");
+    expect(IN_FILES "--cluster=h100-8 --require-fit", 0, "files          0.01 GB on the disks of a node, of 30720 GB\n");
+}
+
 /* A rank has a device of its own: a limit of one machine's memory is said to be none, and the device's holds without offload, too. */
 TEST(on_a_cluster_a_limit_of_one_machine_is_refused_and_one_of_devices_is_kept)
 {
@@ -436,6 +450,7 @@ int main(void)
         cmocka_unit_test(plans_of_the_largest_sizes_end),
         cmocka_unit_test(a_vocabulary_that_is_assumed_is_said),
         cmocka_unit_test(limits_of_devices_and_hosts_hold_on_a_cluster),
+        cmocka_unit_test(limits_of_files_hold_on_a_cluster),
         cmocka_unit_test(on_a_cluster_a_limit_of_one_machine_is_refused_and_one_of_devices_is_kept),
         cmocka_unit_test(a_plan_as_JSON_has_the_parts_of_the_step_and_the_warnings),
         cmocka_unit_test(a_plan_warns_where_ranks_that_wait_for_each_other_in_every_layer_lie_on_different_hosts),

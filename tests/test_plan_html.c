@@ -189,7 +189,7 @@ TEST(a_page_of_a_run_with_offload_has_bars_for_the_device_and_for_the_host)
         snprintf(text, sizeof text, "%.3f GiB</span>", (double)orth_memory_of_space(&x->plan.ranks[r].memory, ORTH_SPACE_HOST) / 0x1p30);
         assert_non_null(strstr(on_host, text));
     }
-    snprintf(text, sizeof text, "The ranks of a node have %.2f GiB", (double)x->plan.total.node_bytes / 0x1p30);
+    snprintf(text, sizeof text, "The ranks of a node have %.2f GiB", (double)x->plan.total.node_host.bytes / 0x1p30);
     assert_non_null(strstr(html, text));
     close_page(x);
 }

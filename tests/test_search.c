@@ -75,15 +75,41 @@ static bool is_tried(const orth_config *base, bool described, const bool *row)
     return all;
 }
 
-/* What a layout is priced at; INFINITY: it is refused, or does not fit. */
-static double price_key(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, orth_goal goal, int *planned)
+/* What a layout is priced at; INFINITY: it is refused, or does not fit. *crowded: hosts have too little for it. */
+static double price_key(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, orth_goal goal, int *planned, bool *crowded)
 {
     orth_price p;
     CHECK_OK(ctx, orth_price_run(ctx, where, cfg, &p));
     *planned += !p.refused;
+    *crowded = !p.refused && orth_budget_exceeded(&p.budgets[ORTH_BUDGET_HOST]);
     if (p.refused || !p.fits)
         return INFINITY;
     return goal == ORTH_GOAL_TIME ? p.step_s : goal == ORTH_GOAL_MEMORY ? (double)p.bytes : 3600 * p.usd / (double)cfg->train_steps;
+}
+
+/* Of what leaves, the classes whose bits are set go to files. False: they do not leave, or others before the optimizer's state. */
+static bool put_away(orth_ctx *ctx, orth_config *cfg, const bool row[ORTH_COUNT(away)], unsigned files)
+{
+    if ((files & 7) > 0 && !(files & 1))
+        return false;
+    for (int k = 0; k < ORTH_COUNT(away); k++)
+        if (!row[k] && files >> k & 1)
+            return false;
+    for (int k = 0; k < ORTH_COUNT(away); k++)
+        if (row[k])
+            CHECK_OK(ctx, orth_config_set(ctx, cfg, "test", away[k], files >> k & 1 ? "file" : "host"));
+    return true;
+}
+
+/* The least key of a layout with a row of the ladder on the hosts and, if they have too little for that, in files. */
+static double exhaust_tiers(orth_ctx *ctx, orth_config *cfg, orth_place_to_run *where, const bool row[ORTH_COUNT(away)], orth_goal goal, int *planned)
+{
+    bool crowded = true, still;
+    double best = INFINITY;
+    for (unsigned files = 0; crowded && files < 1u << ORTH_COUNT(away); files++)
+        if (put_away(ctx, cfg, row, files))
+            best = fmin(best, price_key(ctx, cfg, where, goal, planned, files == 0 ? &crowded : &still));
+    return best;
 }
 
 /* The least key of all layouts of num ranks that fit and have the other keys of the base, each planned in full; INFINITY: none fits. */
@@ -110,10 +136,7 @@ static double exhaust_meshes(orth_ctx *ctx, const orth_config *base, orth_place_
                                 set(ctx, &cfg, "train.micro_batch", "%d", micro);
                                 CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "parallel.pipeline", pipelines[k]));
                                 CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "parallel.sequence_parallel", sp ? "true" : "false"));
-                                for (int o = 0; o < ORTH_COUNT(away); o++)
-                                    if (ladder[row][o])
-                                        CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", away[o], "host"));
-                                best = fmin(best, price_key(ctx, &cfg, where, goal, planned));
+                                best = fmin(best, exhaust_tiers(ctx, &cfg, where, ladder[row], goal, planned));
                                 orth_config_release(ctx, &cfg);
                             }
     return best;
@@ -154,16 +177,28 @@ static void limit_memory(orth_place_to_run *where, const orth_search *s, uint64_
     double least = INFINITY, most = 0;
     for (int64_t i = 0; i < s->space.num; i++) {
         least = fmin(least, s->space.list[i].bytes);
-        most = fmax(most, s->space.list[i].bytes);
+        most = isinf(s->space.list[i].bytes) ? most : fmax(most, s->space.list[i].bytes); /* hosts have too little */
     }
     const double share = 0.1 * (double)test_rand_int(seed, 14, 4, 40);
     where->hardware.device_reserved_GiB = 0;
     where->hardware.device_memory_GiB = (least + share * (most - least)) / 0x1p30;
 }
 
+/* Hosts that may have too little, and disks, for what training keeps of a model. */
+static void limit_nodes(orth_ctx *ctx, orth_place_to_run *where, const orth_config *base, uint64_t seed)
+{
+    orth_model_config model;
+    CHECK_OK(ctx, orth_describe_model(ctx, base, &model));
+    const double state = 16.0 * (double)orth_model_num_elems(&model);
+    where->hardware.node_memory_GiB = state / 0x1p30 * 0.1 * (double)test_rand_int(seed, 20, 1, 30);
+    where->hardware.node_file_GBps = 0.1 * (double)test_rand_int(seed, 21, 1, 200);
+    where->hardware.node_file_GB = state / 1e9 * 0.2 * (double)test_rand_int(seed, 22, 0, 10);
+}
+
 /* A search through the layouts of 4 devices of a random place, not all of which fit. */
 static void random_search(orth_ctx *ctx, orth_search *s, const orth_config *base, orth_place_to_run *where, uint64_t seed, orth_goal goal)
 {
+    limit_nodes(ctx, where, base, seed);
     CHECK_OK(ctx, orth_search_make_on(ctx, s, base, where, 4, goal));
     limit_memory(where, s, seed);
     orth_search_release(ctx, s);
@@ -306,6 +341,47 @@ TEST(what_is_offloaded_is_searched_where_no_word_of_the_command_line_says_it)
             fail_msg("%s=%s: sets %#x, not %#x; %s", cases[k].key, cases[k].value, sets, cases[k].sets, last);
         orth_config_release(ctx, &base);
     }
+    test_ctx_free(ctx);
+}
+
+/* Offload to the hosts does not fit into them, and without any the devices have too little. */
+TEST(where_hosts_have_too_little_the_winner_keeps_the_rest_in_files)
+{
+    static const char text[] = "model: {family: llama, layers: 4, hidden: 256, heads: 4, vocab: 512, max_seq: 128}\ndata: {seq_len: 128}\n"
+                               "train: {global_batch: 4}\nprecision: {compute: bf16}\nnumerics: {mode: fast}\n";
+    static const char *const given[][2] = {{"train.micro_batch", "1"}, {"memory.recompute", "full"}, {"memory.offload_activations", "none"}};
+    static const struct {
+        double host_MB, file_MB; /* of disks 0: not known */
+        const char *winner;
+    } cases[] = {{1000, 1, "optimizer + gradients + weights on the host"},
+                 {40, 0, "gradients + weights on the host, optimizer in a file"}, {40, 50, "gradients + weights on the host, optimizer in a file"}, {40, 40, "none"},
+                 {28, 0, "gradients on the host, optimizer + weights in a file"},
+                 {20, 0, "weights on the host, optimizer + gradients in a file"},
+                 {17, 67, "optimizer + gradients + weights in a file"}, {17, 66, "none"}, {10, 0, "none"}};
+    orth_ctx *ctx = test_ctx(1);
+    orth_config base;
+    read_base(ctx, &base, text);
+    for (int k = 0; k < ORTH_COUNT(given); k++)
+        CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", given[k][0], given[k][1]));
+    for (int k = 0; k < ORTH_COUNT(cases); k++) {
+        orth_place_to_run where = {.described = true};
+        orth_search s;
+        orth_search_answer a;
+        char winner[ORTH_CANDIDATE_MAX] = "none";
+        CHECK_OK(ctx, orth_hardware_find(ctx, &where.hardware, "h100"));
+        where.hardware.device_reserved_GiB = 0;
+        where.hardware.device_memory_GiB = 12e6 / 0x1p30;
+        where.hardware.node_memory_GiB = 1e6 * cases[k].host_MB / 0x1p30;
+        where.hardware.node_file_GB = 1e-3 * cases[k].file_MB;
+        CHECK_OK(ctx, orth_search_make_on(ctx, &s, &base, &where, 1, ORTH_GOAL_TIME));
+        CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 100}, &a));
+        if (a.candidate >= 0)
+            orth_candidate_text(&s.space.list[a.candidate], winner);
+        if (!strstr(winner, cases[k].winner))
+            fail_msg("%g MB of the host, %g MB of files: %s, not %s", cases[k].host_MB, cases[k].file_MB, winner, cases[k].winner);
+        orth_search_release(ctx, &s);
+    }
+    orth_config_release(ctx, &base);
     test_ctx_free(ctx);
 }
 
@@ -545,6 +621,7 @@ int main(void)
         cmocka_unit_test(gpipe_wins_where_it_is_faster),
         cmocka_unit_test(of_schedules_that_take_as_long_the_one_that_needs_less_memory_wins),
         cmocka_unit_test(what_is_offloaded_is_searched_where_no_word_of_the_command_line_says_it),
+        cmocka_unit_test(where_hosts_have_too_little_the_winner_keeps_the_rest_in_files),
         cmocka_unit_test(layouts_that_a_rule_between_keys_refuses_are_left_out_and_counted),
         cmocka_unit_test(a_hundred_thousand_layouts_are_ranked_in_two_seconds_of_processor_time),
         cmocka_unit_test(layouts_that_are_refused_when_they_are_compiled_are_left_out),

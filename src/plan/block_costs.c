@@ -141,7 +141,8 @@ static double read_slower(const orth_program *p, const orth_bounds *b, int g)
 static orth_piece piece_of_param(const orth_param_desc *d)
 {
     return strncmp(d->name, "layers.", 7) == 0 ? ORTH_PIECE_LAYER
-         : strncmp(d->name, "embed.", 6) == 0 || strncmp(d->name, "pos.", 4) == 0 ? ORTH_PIECE_EMBED : ORTH_PIECE_HEAD;
+         : strncmp(d->name, "embed.", 6) == 0 ? ORTH_PIECE_EMBED
+         : strncmp(d->name, "pos.", 4) == 0 ? ORTH_PIECE_POSITIONS : ORTH_PIECE_HEAD;
 }
 
 static void read_states(const orth_program *p, const orth_compile_spec *spec, orth_block_costs *out)

@@ -136,8 +136,10 @@ static void add_chunk(const layout_bound *x, stage_sum *s, int32_t chunk)
     const bool first = chunk == 0, last = chunk == x->chunks - 1;
     add_piece(x, s, &pieces[ORTH_PIECE_LAYER], layers);
     s->leaves += leaving_layers(x->o, layers) * pieces[ORTH_PIECE_LAYER].leaves;
-    if (first)
+    if (first) {
         add_piece(x, s, embed, 1);
+        add_piece(x, s, &pieces[ORTH_PIECE_POSITIONS], 1);
+    }
     if (last)
         add_piece(x, s, &pieces[ORTH_PIECE_HEAD], 1);
     if (last && !first && x->b->model->tied && !x->v_shape) { /* its own copy of the embedding's matrix */
@@ -387,15 +389,22 @@ static double stage_bytes(const layout_bound *x, int64_t stage)
     return states + fmax(at_once, fmax(kept + (l->virtual_stages == 1 && o->activations == ORTH_TIER_NONE ? with_kept * grads : 0), alone * grads));
 }
 
-/* State that ranks of a stage have in the memory of their hosts; gradients only where the update reads them. Of an optimizer of which a part
+/* Of a rank, when the forward of the last of those that are under way ends: two layers may then still leave. */
+static double away_bytes(const layout_bound *x, const stage_sum *s, int64_t stage)
+{
+    const double layers = in_flight(x, stage) * leaving_layers(x->o, s->least);
+    return fmax(0, layers - 2) * x->c->piece[ORTH_PIECE_LAYER].leaves;
+}
+
+/* What ranks of a stage have in the memory of their hosts, or in files; gradients only where the update reads them. Of an optimizer of which a part
  * stays on the device it may be none. */
-static double stage_host_bytes(const layout_bound *x, int64_t stage)
+static double stage_bytes_in(const layout_bound *x, int64_t stage, orth_tier tier)
 {
     const orth_layout *l = x->l;
     const orth_offload *o = x->o;
     const stage_sum s = stage_of(x, stage);
-    const double each = (o->params == ORTH_TIER_HOST ? s.params / sharers(l, 3) : 0) + (o->gradients == ORTH_TIER_HOST ? s.grads / sharers(l, 1) : 0) +
-                        (o->optimizer == ORTH_TIER_HOST && o->stays == 0 ? s.optimizer / sharers(l, 1) : 0);
+    const double each = (o->params == tier ? s.params / sharers(l, 3) : 0) + (o->gradients == tier ? s.grads / sharers(l, 1) : 0) +
+                        (o->optimizer == tier && o->stays == 0 ? s.optimizer / sharers(l, 1) : 0) + (o->activations == tier ? away_bytes(x, &s, stage) : 0);
     return each * (double)(l->tp * l->cp * l->dp);
 }
 
@@ -471,9 +480,11 @@ orth_status orth_bound_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs 
     if (b->groups)
         ORTH_TRY(mixed_bound(ctx, &x, &mixed));
     *out = (orth_bound){.step_s = fmax(step_bound(&x), mixed)};
+    const double num_nodes = (double)orth_div_up(orth_layout_ranks(l), (int64_t)b->hardware->node_devices);
     for (int64_t stage = 0; stage < l->pp; stage++) {
         out->bytes = fmax(out->bytes, stage_bytes(&x, stage));
-        out->node_bytes += stage_host_bytes(&x, stage) / (double)orth_div_up(orth_layout_ranks(l), (int64_t)b->hardware->node_devices);
+        out->node_bytes += stage_bytes_in(&x, stage, ORTH_TIER_HOST) / num_nodes;
+        out->node_file_bytes += stage_bytes_in(&x, stage, ORTH_TIER_FILE) / num_nodes;
     }
     return ORTH_OK;
 }

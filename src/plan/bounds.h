@@ -19,8 +19,8 @@
 #include "plan/cluster.h"
 #include "plan/mixed.h"
 
-/* Sections of a model on a rank. */
-typedef enum { ORTH_PIECE_EMBED = 0, ORTH_PIECE_LAYER, ORTH_PIECE_HEAD, ORTH_NUM_PIECES } orth_piece;
+/* Sections of a model on a rank; and learned positions, which the embedding reads, but no tied head has a copy of: parameters alone. */
+typedef enum { ORTH_PIECE_EMBED = 0, ORTH_PIECE_LAYER, ORTH_PIECE_HEAD, ORTH_PIECE_POSITIONS, ORTH_NUM_PIECES } orth_piece;
 
 /* Operands that are not where kernels work: persistent ones count where they are anyway, those that are brought with what is transient. */
 enum { ORTH_FAR_PARAMS = 1, ORTH_FAR_GRADS = 2, ORTH_NUM_AT_ONCE = 4 };
@@ -72,7 +72,7 @@ void orth_block_costs_scale(const orth_bounds *b, const orth_block_costs *one, c
 
 typedef struct {
     double step_s, bytes;                      /* bytes: of the rank that needs the most */
-    double node_bytes;                         /* in the host's memory of a node, the mean of all nodes; without activations */
+    double node_bytes, node_file_bytes;        /* in the host's memory of a node, and on its disks; the mean of all nodes */
 } orth_bound;
 
 /* Of a valid layout that keeps elsewhere what `o` says (not what `step` does). ORTH_ERR_NOMEM. */

@@ -159,6 +159,21 @@ size_t orth_cluster_most_node_limit(const orth_hardware *h)
     return most;
 }
 
+size_t orth_cluster_file_limit(const orth_hardware *h, int rank)
+{
+    return (size_t)(1e9 * orth_mixed_device(h, rank)->node_file_GB);
+}
+
+size_t orth_cluster_most_file_limit(const orth_hardware *h)
+{
+    size_t most = orth_cluster_file_limit(h, 0);
+    for (int i = 1; h->mixed && most > 0 && i < h->mixed->num_groups; i++) {
+        const size_t own = orth_cluster_file_limit(h, (int)h->mixed->group[i].first);
+        most = own == 0 ? 0 : ORTH_MAX(most, own);
+    }
+    return most;
+}
+
 size_t orth_cluster_least_limit(const orth_hardware *h)
 {
     size_t least = orth_cluster_rank_limit(h, 0);
@@ -300,23 +315,29 @@ static void set_limits(orth_run_plan *p, const orth_hardware *h)
     }
 }
 
-/* What ranks of a node have in its host's memory, of the node that has the least left. */
-static void add_hosts(orth_run_plan *p, const orth_hardware *h)
+/* Of what is not limited next to nothing is used. */
+static double part_used(const orth_node_use *u)
 {
-    orth_plan *t = &p->total;
+    return (double)u->bytes / (u->limit > 0 ? (double)u->limit : (double)SIZE_MAX);
+}
+
+/* What ranks of a node have in one of its spaces, of the node that has the least left of that. */
+static orth_node_use node_use(const orth_run_plan *p, const orth_hardware *h, orth_space space)
+{
+    orth_node_use most = {0, 0};
     size_t bytes = 0;
-    if (orth_memory_of_space(&t->memory, ORTH_SPACE_DEVICE) == 0)
-        return;
     for (int r = 0; r < p->num_ranks; r++) {
-        const size_t host = orth_cluster_node_limit(h, r), given = p->ranks[r].host_limit_bytes, limit = given > 0 ? ORTH_MIN(given, host) : host;
+        const bool files = space == ORTH_SPACE_FILE;
+        const size_t own = files ? orth_cluster_file_limit(h, r) : orth_cluster_node_limit(h, r);
+        const size_t given = files ? p->ranks[r].file_limit_bytes : p->ranks[r].host_limit_bytes;
         if (r > 0 && orth_mixed_node_of(h, r) != orth_mixed_node_of(h, r - 1))
             bytes = 0;
-        bytes += orth_memory_of_space(&p->ranks[r].memory, ORTH_SPACE_HOST);
-        if ((double)bytes / (double)limit > (double)t->node_bytes / (double)ORTH_MAX(t->node_limit_bytes, 1)) {
-            t->node_bytes = bytes;
-            t->node_limit_bytes = limit;
-        }
+        bytes += orth_memory_of_space(&p->ranks[r].memory, space);
+        const orth_node_use now = {bytes, given > 0 && (own == 0 || given < own) ? given : own};
+        if (part_used(&now) > part_used(&most))
+            most = now;
     }
+    return most;
 }
 
 static void sum_up(orth_run_plan *p, const orth_hardware *h, orth_cluster_plan *c)
@@ -334,8 +355,11 @@ static void sum_up(orth_run_plan *p, const orth_hardware *h, orth_cluster_plan *
     }
     orth_plan_price_total(&p->total, p->ranks, n, peak);
     snprintf(p->total.peak_name, sizeof p->total.peak_name, "%s", c->peak.name);
-    add_hosts(p, h);
-    p->total.fits = p->ranks[c->worst_rank].fits && p->total.node_bytes <= p->total.node_limit_bytes;
+    if (orth_memory_of_space(&p->total.memory, ORTH_SPACE_DEVICE) > 0) {
+        p->total.node_host = node_use(p, h, ORTH_SPACE_HOST);
+        p->total.node_files = node_use(p, h, ORTH_SPACE_FILE);
+    }
+    p->total.fits = p->ranks[c->worst_rank].fits && part_used(&p->total.node_host) <= 1 && part_used(&p->total.node_files) <= 1;
     p->total.limit_bytes = p->ranks[c->worst_rank].limit_bytes;
     p->total.worst_bytes = p->ranks[c->worst_rank].device_bytes;
     p->total.lower_bound_bytes = p->ranks[c->worst_rank].lower_bound_bytes;
@@ -553,6 +577,19 @@ static void add_slow_type(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, c
         orth_text_addf(ctx, t, "precision      fp32, in which the device computes %.3g TFLOP/s; in bf16 %.4g (precision.compute=bf16)\n", here, there);
 }
 
+static void add_nodes(orth_ctx *ctx, orth_text *t, const orth_node_use *host, const orth_node_use *files)
+{
+    static const char much[] = ", which is too much";
+    if (host->bytes > 0)
+        orth_text_addf(ctx, t, "host           %.2f GiB in the memory of the host of a node%s, of %.0f GiB\n", gib(host->bytes),
+                       part_used(host) > 1 ? much : "", gib(host->limit));
+    if (files->bytes > 0 && files->limit > 0)
+        orth_text_addf(ctx, t, "files          %.2f GB on the disks of a node%s, of %.6g GB\n", (double)files->bytes / 1e9, part_used(files) > 1 ? much : "",
+                       (double)files->limit / 1e9);
+    else if (files->bytes > 0)
+        orth_text_addf(ctx, t, "files          %.2f GB on the disks of a node; what they hold is not known (node.file_GB)\n", (double)files->bytes / 1e9);
+}
+
 static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c)
 {
     const orth_plan *w = &p->ranks[c->worst_rank];
@@ -563,9 +600,7 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
                    device->device_memory_GiB, device->device_reserved_GiB, orth_op_name(w->peak.op));
     orth_peak_add_moment(ctx, t, &w->peak);
     orth_text_add(ctx, t, ")\n");
-    if (p->total.node_bytes > 0)
-        orth_text_addf(ctx, t, "host           %.2f GiB in the memory of the host of a node%s, of %.0f GiB\n", gib(p->total.node_bytes),
-                       p->total.node_bytes > p->total.node_limit_bytes ? ", which is too much" : "", gib(p->total.node_limit_bytes));
+    add_nodes(ctx, t, &p->total.node_host, &p->total.node_files);
     orth_text_addf(ctx, t, "step           %.6g s (estimate): computing %.1f %%, update %.1f %%, data %.1f %%, waiting %.1f %%, ", s,
                    100 * c->compute_s / s, 100 * c->update_s / s, 100 * p->total.data_s / s, 100 * c->wait_s / s);
     if (c->move_s > 0)

@@ -57,8 +57,10 @@ void orth_plan_budgets(const orth_plan *p, orth_budget out[ORTH_NUM_BUDGETS])
     if (p->worst_bytes) {
         out[ORTH_BUDGET_ALL].where = "on the rank that needs the most";
         out[ORTH_BUDGET_ALL].key = p->device_limit_bytes == p->limit_bytes ? "memory.limit_device" : "the device's memory";
-        out[ORTH_BUDGET_HOST] = (orth_budget){"in the host's memory of a node", p->host_limit_bytes == p->node_limit_bytes ? "memory.limit_host" : "node.memory_GiB",
-                                              p->node_bytes, p->node_limit_bytes};
+        out[ORTH_BUDGET_HOST] = (orth_budget){"in the host's memory of a node", p->host_limit_bytes == p->node_host.limit ? "memory.limit_host" : "node.memory_GiB",
+                                              p->node_host.bytes, p->node_host.limit};
+        out[ORTH_BUDGET_FILES] = (orth_budget){"on the disks of a node", p->file_limit_bytes == p->node_files.limit ? "memory.limit_file" : "node.file_GB",
+                                               p->node_files.bytes, p->node_files.limit};
         return;
     }
     if (orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) == 0) /* one memory only */
@@ -349,8 +351,10 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
     add_fit(&j, p);
     add_cost(&j, p);
     add_terms(&j, p);
-    if (p->node_limit_bytes > 0)
-        add_space(&j, "host_of_a_node", p->node_bytes, p->node_limit_bytes);
+    if (p->node_host.limit > 0)
+        add_space(&j, "host_of_a_node", p->node_host.bytes, p->node_host.limit);
+    if (p->node_files.bytes > 0)
+        add_space(&j, "files_of_a_node", p->node_files.bytes, p->node_files.limit);
     if (orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0) {
         add_space(&j, "device", p->device_bytes, p->worst_bytes ? p->limit_bytes : p->device_limit_bytes);
         add_space(&j, "host", orth_memory_of_space(&p->memory, ORTH_SPACE_HOST), p->host_limit_bytes);

@@ -19,6 +19,11 @@ typedef struct {
     int dp, tp, pp, cp;
 } orth_plan_coords;
 
+/* Bytes, and what they may be; 0: not known. */
+typedef struct {
+    size_t bytes, limit;
+} orth_node_use;
+
 typedef struct {
     orth_memory memory;        /* arenas, and on rank 0 what saves checkpoints */
     orth_arena_use arenas[ORTH_NUM_SPACES]; /* of one rank, not of totals */
@@ -38,7 +43,7 @@ typedef struct {
     size_t lower_bound_bytes;  /* what no placement could go below */
     size_t limit_bytes;        /* what it may take; 0: not known */
     size_t worst_bytes;        /* of totals whose limit is that of each rank: of the rank that needs the most; else 0 */
-    size_t node_bytes, node_limit_bytes; /* of the same, with offload: what ranks of a node have in its host's memory, and what that may be */
+    orth_node_use node_host, node_files; /* of the same, with offload: what ranks of a node have in its host's memory, and on its disks */
     orth_cost cost;            /* of a step */
     int64_t tokens;            /* of a step */
     int64_t num_elems, num_trained; /* parameters of the model; of these, not frozen */

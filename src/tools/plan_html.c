@@ -54,8 +54,10 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
     const double s = p->time.step_s;
     char value[96], more[160];
     orth_text_add(ctx, t, "<div class=\"cards\">\n");
-    if (p->node_bytes > p->node_limit_bytes)
-        snprintf(more, sizeof more, "%.2f of %.0f GiB in the host of a node", gib(p->node_bytes), gib(p->node_limit_bytes));
+    if (p->node_host.bytes > p->node_host.limit)
+        snprintf(more, sizeof more, "%.2f of %.0f GiB in the host of a node", gib(p->node_host.bytes), gib(p->node_host.limit));
+    else if (p->node_files.limit > 0 && p->node_files.bytes > p->node_files.limit)
+        snprintf(more, sizeof more, "%.2f of %.6g GB on the disks of a node", (double)p->node_files.bytes / 1e9, (double)p->node_files.limit / 1e9);
     else
         snprintf(more, sizeof more, "%.2f of %.2f GiB%s", gib(p->worst_bytes ? p->worst_bytes : p->total_bytes), gib(p->limit_bytes),
                  x->cluster ? " on the rank that needs the most" : ", all ranks together");
@@ -128,8 +130,8 @@ static void add_memory(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
             orth_text_addf(ctx, t, "<p><b>%s</b></p>\n", titles[order[i]]);
         add_space(ctx, t, x, order[i]);
     }
-    if (total->node_bytes > 0)
-        orth_text_addf(ctx, t, "<p>The ranks of a node have %.2f GiB in the memory of its host, of %.0f GiB.</p>\n", gib(total->node_bytes), gib(total->node_limit_bytes));
+    if (total->node_host.bytes > 0)
+        orth_text_addf(ctx, t, "<p>The ranks of a node have %.2f GiB in the memory of its host, of %.0f GiB.</p>\n", gib(total->node_host.bytes), gib(total->node_host.limit));
     orth_text_addf(ctx, t, "<p class=\"note\">%s%s The bytes are exact: read off the programs.</p>\n",
                    x->plan->num_ranks <= MEMORY_ROWS ? "" : "The rank of each pipeline stage that needs the most. ",
                    x->cluster ? "Red line: what a device has for a rank." : "");

@@ -133,7 +133,8 @@ double orth_search_key_at(const orth_search *s, const orth_candidate *c, const o
 static double bytes_of(const orth_search *s, const orth_candidate *c)
 {
     const orth_price *p = price_of(s, c);
-    const bool too_small = p && s->where.hardware.mixed && !p->fits; /* a device of some group */
+    const bool too_small = p && (s->where.hardware.mixed ? !p->fits /* a device of some group */
+                                                         : orth_budget_exceeded(&p->budgets[ORTH_BUDGET_HOST]) || orth_budget_exceeded(&p->budgets[ORTH_BUDGET_FILES]));
     if (s->goal == ORTH_GOAL_COST && isinf(hour_cost(s, c)))
         return INFINITY;
     return !p ? c->bytes : p->refused || too_small ? INFINITY : (double)p->bytes;

@@ -10,6 +10,8 @@
 #define ESTIMATE_MARGIN 2       /* an estimate may be so much more than the time */
 #define MAX_MICRO_BATCH 64
 #define MAX_VIRTUAL 8
+#define MAX_IN_FILES 9          /* rows of find_in_files, with and without activations, but not nothing */
+#define HOST_MARGIN 2           /* what a layout puts into hosts may be so many times what is guessed */
 
 /* What is made while candidates are listed. */
 typedef struct {
@@ -24,6 +26,8 @@ typedef struct {
     orth_block_costs costs;         /* guessed, of the candidates at hand */
     int8_t away[1 << ORTH_NUM_AWAY][ORTH_NUM_AWAY]; /* [num_away] what is tried with each layout */
     int num_away;
+    int8_t in_files[1 << ORTH_NUM_AWAY][MAX_IN_FILES][ORTH_NUM_AWAY]; /* [num_away][num_in_files] the same with files in place of the hosts' memory */
+    int num_in_files[1 << ORTH_NUM_AWAY];
 } lister;
 
 #define FIXED(x, section, key) orth_search_fixes((x)->s->base, ORTH_OPT_##section##_##key)
@@ -86,31 +90,38 @@ static void leave_out_frozen(orth_block_costs *c)
     }
 }
 
-/* Whether hosts cannot have what a layout puts there. */
-static bool is_too_much_for_hosts(const orth_search_space *s, const orth_bound *b)
+/* What a node can have in the memory of its host, and on its disks. */
+static double node_room(const orth_search_space *s, orth_tier tier)
 {
-    const double given = (double)s->base->memory_limit_host, host = (double)orth_cluster_most_node_limit(s->bounds.groups ? s->bounds.groups : s->bounds.hardware);
-    return s->host_ranks == 0 && b->node_bytes > (given > 0 ? fmin(given, host) : host);
+    const orth_hardware *h = s->bounds.groups ? s->bounds.groups : s->bounds.hardware;
+    const double given = (double)(tier == ORTH_TIER_FILE ? s->base->memory_limit_file : s->base->memory_limit_host);
+    const double own = (double)(tier == ORTH_TIER_FILE ? orth_cluster_most_file_limit(h) : orth_cluster_most_node_limit(h));
+    return fmin(given > 0 ? given : INFINITY, own > 0 ? own : INFINITY);
+}
+
+/* Whether hosts, or their disks, cannot have what a layout puts there. */
+static bool is_too_much_for_nodes(const orth_search_space *s, const orth_bound *b)
+{
+    return s->host_ranks == 0 && (b->node_bytes > node_room(s, ORTH_TIER_HOST) || b->node_file_bytes > node_room(s, ORTH_TIER_FILE));
 }
 
 /* Bounds of a candidate by the costs of its blocks. */
-static orth_status bound(orth_ctx *ctx, orth_search_space *s, const orth_block_costs *costs, const orth_layout *l, orth_candidate *c)
+static orth_status bound(orth_ctx *ctx, orth_search_space *s, const orth_block_costs *costs, const orth_layout *l, orth_candidate *c, orth_bound *b)
 {
     const orth_offload offload = offload_of(s, c);
     const bool frozen = s->base->optimizer_freeze.n > 0;
     orth_block_costs own;
-    orth_bound b;
     if (frozen) {
         own = *costs;
         leave_out_frozen(&own);
     }
-    ORTH_TRY(orth_bound_of(ctx, &s->bounds, frozen ? &own : costs, l, &offload, &b));
-    c->step_s = step_of(s, c, &b);
-    c->bytes = is_too_much_for_hosts(s, &b) ? INFINITY : b.bytes;
+    ORTH_TRY(orth_bound_of(ctx, &s->bounds, frozen ? &own : costs, l, &offload, b));
+    c->step_s = step_of(s, c, b);
+    c->bytes = is_too_much_for_nodes(s, b) ? INFINITY : b->bytes;
     return ORTH_OK;
 }
 
-static orth_status add(lister *x, const orth_candidate *c, const orth_layout *l)
+static orth_status add(lister *x, const orth_candidate *c, const orth_layout *l, orth_bound *b)
 {
     orth_search_space *s = x->s;
     if (s->num == s->capacity) {
@@ -125,7 +136,7 @@ static orth_status add(lister *x, const orth_candidate *c, const orth_layout *l)
         s->capacity = capacity;
     }
     s->list[s->num] = *c;
-    return bound(x->ctx, s, &x->costs, l, &s->list[s->num++]);
+    return bound(x->ctx, s, &x->costs, l, &s->list[s->num++], b);
 }
 
 /* Whether the rules between keys hold for a candidate. */
@@ -143,6 +154,34 @@ static void leave_out(lister *x)
     orth_ctx_clear_error(x->ctx);
 }
 
+static orth_status try_away(lister *x, orth_candidate *c, const orth_layout *l, const int8_t away[ORTH_NUM_AWAY], orth_bound *b)
+{
+    *b = (orth_bound){0};
+    memcpy(c->away, away, sizeof c->away);
+    if (keeps_rules(x, c))
+        return add(x, c, l, b);
+    leave_out(x);
+    return ORTH_OK;
+}
+
+/* Bytes of a node's activations that leave, about the most: of each layer of a rank, for the micro-batches that it has under way. */
+static double guess_leaving(const lister *x, const orth_candidate *c, const orth_layout *l)
+{
+    int k = 0;
+    while (x->recompute[k] != c->recompute)
+        k++;
+    const double leaves = x->one[k][c->micro_batch].piece[ORTH_PIECE_LAYER].leaves / (double)(l->cp * (l->sequence_parallel ? l->tp : 1));
+    const double m = (double)orth_layout_micro_batches(l, 0), flight = strcmp(l->pipeline, "gpipe") == 0 ? m : fmin(m, 2 * (double)l->pp);
+    return x->s->bounds.hardware->node_devices * flight * (double)orth_div_up(x->dims.layers, l->pp) * leaves;
+}
+
+/* Whether the hosts may have too little for what the candidate puts there; b: its bounds. */
+static bool may_crowd_hosts(const lister *x, const orth_candidate *c, const orth_layout *l, const orth_bound *b)
+{
+    const double leaving = c->away[ORTH_AWAY_ACTIVATIONS] == ORTH_TIER_HOST ? guess_leaving(x, c, l) : 0;
+    return HOST_MARGIN * (b->node_bytes + leaving) > node_room(x->s, ORTH_TIER_HOST);
+}
+
 static orth_status try_layout(lister *x, orth_candidate c)
 {
     char why[ORTH_MESSAGE_MAX];
@@ -154,11 +193,13 @@ static orth_status try_layout(lister *x, orth_candidate c)
         return ORTH_OK;
     }
     for (int k = 0; k < x->num_away; k++) {
-        memcpy(c.away, x->away[k], sizeof c.away);
-        if (keeps_rules(x, &c))
-            ORTH_TRY(add(x, &c, &l));
-        else
-            leave_out(x);
+        orth_bound b;
+        ORTH_TRY(try_away(x, &c, &l, x->away[k], &b));
+        if (x->num_in_files[k] == 0 || !may_crowd_hosts(x, &c, &l, &b))
+            continue;
+        x->s->num_tried += x->num_in_files[k];
+        for (int i = 0; i < x->num_in_files[k]; i++)
+            ORTH_TRY(try_away(x, &c, &l, x->in_files[k][i], &b));
     }
     return ORTH_OK;
 }
@@ -297,6 +338,24 @@ static bool is_tried(const lister *x, unsigned bits, const int8_t base[ORTH_NUM_
     return !params || gradients || is_away_fixed(x, ORTH_AWAY_GRADIENTS);
 }
 
+/* What hosts keep goes to files: the optimizer's state, which a step reads and writes once, before gradients and weights, which micro-batches move. */
+static void find_in_files(lister *x, int k)
+{
+    enum { O = 1 << ORTH_AWAY_OPTIMIZER, G = 1 << ORTH_AWAY_GRADIENTS, P = 1 << ORTH_AWAY_PARAMS, A = 1 << ORTH_AWAY_ACTIVATIONS };
+    static const unsigned rows[] = {O, O | G, O | P, O | G | P, A, O | A, O | G | A, O | P | A, O | G | P | A};
+    for (int n = 0; n < ORTH_COUNT(rows); n++) {
+        int8_t *files = x->in_files[k][x->num_in_files[k]];
+        bool known = false;
+        for (int i = 0; i < ORTH_NUM_AWAY; i++) {
+            const bool moves = rows[n] >> i & 1 && x->away[k][i] == ORTH_TIER_HOST && !is_away_fixed(x, i);
+            files[i] = moves ? (int8_t)ORTH_TIER_FILE : x->away[k][i];
+        }
+        for (int i = -1; i < x->num_in_files[k]; i++)
+            known = known || memcmp(files, i < 0 ? x->away[k] : x->in_files[k][i], sizeof x->away[k]) == 0;
+        x->num_in_files[k] += !known;
+    }
+}
+
 static void find_away(lister *x)
 {
     const orth_offload *o = &x->s->step.offload;
@@ -306,7 +365,10 @@ static void find_away(lister *x)
         int8_t *away = x->away[x->num_away];
         for (int k = 0; k < ORTH_NUM_AWAY; k++)
             away[k] = (int8_t)(bits >> k & 1 ? ORTH_MAX(base[k], (int8_t)ORTH_TIER_HOST) : ORTH_TIER_NONE);
-        x->num_away += is_tried(x, bits, base);
+        if (!is_tried(x, bits, base))
+            continue;
+        find_in_files(x, x->num_away);
+        x->num_away++;
     }
 }
 
@@ -462,6 +524,7 @@ static void refuse(orth_search_space *s, orth_candidate *c, const char *why)
 orth_status orth_search_space_read(orth_ctx *ctx, orth_search_space *s, int64_t i)
 {
     orth_block_costs costs;
+    orth_bound b;
     int64_t first = i; /* they are neighbours */
     const orth_status status = read_costs(ctx, s, i, &costs);
     if (status != ORTH_OK && ctx->error.code != ORTH_ERR_ARG)
@@ -475,7 +538,7 @@ orth_status orth_search_space_read(orth_ctx *ctx, orth_search_space *s, int64_t 
         if (status != ORTH_OK) /* a rule of what the model's products need */
             refuse(s, c, ctx->error.message);
         else
-            ORTH_TRY(bound(ctx, s, &costs, &of, c));
+            ORTH_TRY(bound(ctx, s, &costs, &of, c, &b));
     }
     if (status != ORTH_OK)
         orth_ctx_clear_error(ctx);

@@ -8,7 +8,8 @@
  *   asynchronous schedules                   they compute other numbers
  *   gpipe of one micro-batch                 it is 1f1b
  *   weights without gradients elsewhere      a step copies as many bytes of gradients instead, and they are twice as large in 16 bits
- *   files                slower than the host's memory, of which a description says no size. Where the base says file, that is what offloading means
+ *   files                where the hosts have memory enough, which is faster. Else optimizer state goes to files, alone or with gradients, weights or both;
+ *                        each with activations on the host and in files. Where the base says file, that is what offloading means
  */
 #ifndef ORTH_TOOLS_SEARCH_SPACE_H
 #define ORTH_TOOLS_SEARCH_SPACE_H

@@ -160,13 +160,13 @@ static size_t memory_limit(const orth_config *cfg)
     return (size_t)(available > 0 ? ORTH_MIN(available, left) : left);
 }
 
-/* What all files together may be: nothing is known of a folder that cannot be looked at. */
+/* What all files together may be: nothing is known of a folder that cannot be looked at, and disks of a described cluster are not those of this machine. */
 static size_t file_limit(const orth_config *cfg, bool *is_room)
 {
     *is_room = false;
     if (!orth_config_offloads_to_file(cfg))
         return 0;
-    const size_t room = orth_scratch_free_bytes(cfg->memory_offload_dir), given = (size_t)cfg->memory_limit_file;
+    const size_t room = cfg->on_devices ? 0 : orth_scratch_free_bytes(cfg->memory_offload_dir), given = (size_t)cfg->memory_limit_file;
     *is_room = room > 0 && (given == 0 || room < given);
     return *is_room ? room : given;
 }
