@@ -1,6 +1,6 @@
 #!/bin/bash
-# run.sh BUILD -- times this machine and Orthant on it; writes bench/results/DATE-CPU.md, with the bars of
-# the project beside. Peaks before and after say how quiet the machine was.
+# run.sh BUILD -- times this machine and Orthant on it; writes bench/results/DATE-CPU.md. Each part says its bar, and a table at the end
+# which bars were met (bench/verdicts.py). Peaks before and after say how quiet the machine was.
 # Environment: BENCH_QUICK=1 for a short run that only shows that everything works; BENCH_THREADS; BENCH_ROUNDS, of which a figure is the median (3: about an
 # hour and a half on two cores).
 set -euo pipefail
@@ -91,4 +91,11 @@ if has_bf16x6; then
     "$build/bench_attention" "$([[ $quick ]] && echo 0.02 || echo 0.5)" 0 bf16x6
 fi
 report_peaks after
+# Last, so that a part that it does not understand costs no other part. It passes over the section that it is written into.
+status=0
+{
+  printf '\n## Bars\n\n'
+  python3 bench/verdicts.py "$out"
+} | tee -a "$out" || status=$?
 echo "written: $out"
+exit "$status"

@@ -60,6 +60,28 @@ TEST(a_word_names_a_description_and_a_number_of_devices)
     test_ctx_free(ctx);
 }
 
+TEST(a_description_has_what_it_leaves_out_from_the_one_that_it_is_like)
+{
+    static const char mine[] = "network: {kind: TCP, GBps: 12.5}\nlike: h100\nnode: {devices: 4}\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h, like;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &like, "h100"));
+    CHECK_OK(ctx, parse(ctx, &h, mine));
+    assert_true(strcmp(h.network_kind, "TCP") == 0 && h.network_GBps == 12.5 && h.node_devices == 4 && h.has_network && h.has_on_demand);
+    assert_string_equal(h.file, "mine.yaml");
+    assert_true(like.network_GBps == 50 && like.node_devices == 8);
+    /* all else is the same */
+    memcpy(like.network_kind, h.network_kind, sizeof h.network_kind);
+    memcpy(like.like, h.like, sizeof h.like);
+    memcpy(like.file, h.file, sizeof h.file);
+    like.network_GBps = 12.5;
+    like.node_devices = 4;
+    assert_memory_equal(&like, &h, offsetof(orth_hardware, file));
+    CHECK_OK(ctx, parse(ctx, &h, "like: rtx-3090\nnetwork: {nics: 1, GBps: 3}\nnode: {devices: 2}\n"));
+    CHECK_OK(ctx, orth_hardware_use(ctx, &h, 64));
+    test_ctx_free(ctx);
+}
+
 TEST(a_bad_description_is_refused_with_place_key_value_and_rule)
 {
     static const struct { const char *text, *message; } cases[] = {
@@ -85,6 +107,16 @@ TEST(a_bad_description_is_refused_with_place_key_value_and_rule)
         {DEVICE "node: {devices: 1}\nprice: {on_demand: 2, spot: 2.5}", "mine.yaml:3:29: price.spot=2.5: must be at most price.on_demand=2"},
         {"- 1", "mine.yaml:1:1: a description of hardware is a mapping, as in `node: {devices: 8}`"},
         {DEVICE DEVICE, "mine.yaml:2:1: duplicate key 'device', first given in line 1"},
+        {"like: h1000\nnode: {devices: 1}", "mine.yaml:1:7: like=h1000: is no description: name a .yaml file of one kind of devices, or one of a100"},
+        {"like: h100-64", "mine.yaml:1:7: like=h100-64: is no description"},
+        {"like: h100-a100", "mine.yaml:1:7: like=h100-a100: has groups"},
+        {"like: h100-roce", "mine.yaml:1:7: like=h100-roce: is like another one itself"},
+        {"like: no-such.yaml", "no-such.yaml"},
+        {"like: [h100]", "mine.yaml:1:7: like takes one value, not a list"},
+        {"like: {h100: 1}", "like"},
+        {"like: h100\nnode: {GBps: 1e9}", "mine.yaml:2:14: node.GBps=1e9: must be between"},
+        {"like: rtx-3090\nnetwork: {nics: 1}", "mine.yaml: network.GBps is missing"},
+        {"like: h100\ndevice: {reserved_GiB: 80}", "mine.yaml:2:24: device.reserved_GiB=80: must be less than device.memory_GiB=79.6"},
     };
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(cases); i++) {
@@ -176,6 +208,7 @@ int main(void)
         cmocka_unit_test(every_figure_of_a_description_has_its_source),
         cmocka_unit_test(descriptions_whose_host_is_known_have_the_rate_of_its_memory),
         cmocka_unit_test(a_word_names_a_description_and_a_number_of_devices),
+        cmocka_unit_test(a_description_has_what_it_leaves_out_from_the_one_that_it_is_like),
         cmocka_unit_test(a_bad_description_is_refused_with_place_key_value_and_rule),
         cmocka_unit_test(a_layout_must_have_as_many_ranks_as_the_cluster_has_devices_and_links_between_them),
         cmocka_unit_test(every_default_of_a_description_has_its_source),

@@ -98,19 +98,35 @@ static bool needs(const orth_described_places *p, const char *section)
     return orth_described_has(p, section);
 }
 
-orth_status orth_described_parse(orth_ctx *ctx, const orth_described *d, void *out, orth_described_places *places,
-                                 const char *name, const char *text, size_t num_bytes)
+void orth_described_begin(const orth_described *d, void *out, orth_described_places *places)
 {
-    char what[64];
-    snprintf(what, sizeof what, "a description of %s", d->what);
-    const orth_yaml_schema schema = {what, d->example, kind, put, unknown};
     *places = (orth_described_places){.d = d, .out = out};
     for (int i = 0; i < d->num_rows; i++)
         if (!d->rows[i].is_text && d->rows[i].num_items == 0)
             *(double *)(void *)((char *)out + d->rows[i].offset) = d->rows[i].default_value;
-    ORTH_TRY(orth_yaml_parse(ctx, &schema, places, name, text, num_bytes));
+}
+
+orth_status orth_described_read(orth_ctx *ctx, orth_described_places *places, const char *name, const char *text, size_t num_bytes)
+{
+    char what[64];
+    snprintf(what, sizeof what, "a description of %s", places->d->what);
+    const orth_yaml_schema schema = {what, places->d->example, kind, put, unknown};
+    return orth_yaml_parse(ctx, &schema, places, name, text, num_bytes);
+}
+
+orth_status orth_described_check(orth_ctx *ctx, const orth_described_places *places, const char *name)
+{
+    const orth_described *d = places->d;
     for (int i = 0; i < d->num_rows; i++)
         if (d->rows[i].needed && !places->place[i][0] && needs(places, d->rows[i].section))
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s is missing", name, d->rows[i].path);
     return ORTH_OK;
+}
+
+orth_status orth_described_parse(orth_ctx *ctx, const orth_described *d, void *out, orth_described_places *places,
+                                 const char *name, const char *text, size_t num_bytes)
+{
+    orth_described_begin(d, out, places);
+    ORTH_TRY(orth_described_read(ctx, places, name, text, num_bytes));
+    return orth_described_check(ctx, places, name);
 }

@@ -43,6 +43,10 @@ typedef struct {
  * and the rule; *out is then partly filled. */
 orth_status orth_described_parse(orth_ctx *ctx, const orth_described *d, void *out, orth_described_places *places,
                                  const char *name, const char *text, size_t num_bytes);
+/* The same in steps, for several texts: the defaults; what each text says over what is there; what must have been given. */
+void orth_described_begin(const orth_described *d, void *out, orth_described_places *places);
+orth_status orth_described_read(orth_ctx *ctx, orth_described_places *places, const char *name, const char *text, size_t num_bytes);
+orth_status orth_described_check(orth_ctx *ctx, const orth_described_places *places, const char *name);
 /* A number as a row says it. */
 orth_status orth_described_number(orth_ctx *ctx, const orth_described_row *r, double *out, const char *place, const char *text);
 /* Of a key; "" if it was not given. */

@@ -12,6 +12,7 @@
 #include "plan/mixed.h"
 
 static const orth_described_row rows[] = {
+    {.path = "like", .section = "", .is_text = true, .offset = offsetof(orth_hardware, like)},
 #define HW_TEXT(sec, key, need, help) \
     {.path = #sec "." #key, .section = #sec, .is_text = true, .needed = need, .offset = offsetof(orth_hardware, sec##_##key)},
 #define HW_NUM(sec, key, need, def, lo, hi, u, help) \
@@ -117,6 +118,79 @@ static orth_status check_together(orth_ctx *ctx, const orth_hardware *h, const o
     return ORTH_OK;
 }
 
+/* ---- files by name ---- */
+
+static bool ends_in(const char *word, size_t n, const char *end)
+{
+    return n >= strlen(end) && memcmp(word + n - strlen(end), end, strlen(end)) == 0;
+}
+
+static const orth_hardware_file *known_file(const char *word, size_t n)
+{
+    for (const orth_hardware_file *f = orth_hardware_files(); f->name; f++)
+        if (strlen(f->name) == n && memcmp(f->name, word, n) == 0)
+            return f;
+    return NULL;
+}
+
+void orth_hardware_names(char *out, size_t size)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (const orth_hardware_file *f = orth_hardware_files(); f->name && at < size; f++)
+        at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", f->name);
+}
+
+/* The text of configs/hardware/NAME.yaml, or of a file; *path stands for it in messages. Both are heap memory. */
+static orth_status read_text(orth_ctx *ctx, const char *word, size_t n, char **path, char **text, size_t *num_bytes)
+{
+    const orth_hardware_file *known = known_file(word, n);
+    *text = NULL;
+    *path = known ? orth_mem_printf(ctx, "configs/hardware/%s.yaml", known->name) : orth_mem_printf(ctx, "%.*s", (int)n, word);
+    orth_status s = *path ? ORTH_OK : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK && known) {
+        *text = orth_mem_printf(ctx, "%s", known->text);
+        *num_bytes = strlen(known->text);
+        s = *text ? ORTH_OK : ORTH_ERR_NOMEM;
+    } else if (s == ORTH_OK) {
+        s = orth_file_read_named(ctx, *path, text, num_bytes);
+    }
+    if (s != ORTH_OK)
+        orth_mem_free(ctx, *path);
+    return s;
+}
+
+static orth_status fail_like(orth_ctx *ctx, const char *place, const char *like, const char *why)
+{
+    char names[512];
+    orth_hardware_names(names, sizeof names);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: like=%s: %s: name a .yaml file of one kind of devices, or one of %s", place, ORTH_SHOWN(like), why, names);
+}
+
+/* What the description says that h is like, and over it once more what its own text says. */
+static orth_status read_like(orth_ctx *ctx, orth_hardware *h, orth_described_places *places, const char *name, const char *text, size_t num_bytes)
+{
+    char like[ORTH_DESCRIBED_TEXT_MAX], place[sizeof places->place[0]], *path, *other;
+    size_t other_bytes;
+    memcpy(like, h->like, sizeof like);
+    snprintf(place, sizeof place, "%s", orth_described_place(places, "like"));
+    const size_t n = strlen(like);
+    if (!known_file(like, n) && !ends_in(like, n, ".yaml") && !ends_in(like, n, ".yml"))
+        return fail_like(ctx, place, like, "is no description");
+    ORTH_TRY(read_text(ctx, like, n, &path, &other, &other_bytes));
+    *h = (orth_hardware){.num_devices = 0};
+    orth_described_begin(&hardware, h, places);
+    const bool groups = orth_mixed_is(ctx, other, other_bytes);
+    orth_status s = groups ? fail_like(ctx, place, like, "has groups") : orth_described_read(ctx, places, path, other, other_bytes);
+    if (s == ORTH_OK && h->like[0])
+        s = fail_like(ctx, place, like, "is like another one itself");
+    if (s == ORTH_OK)
+        s = orth_described_read(ctx, places, name, text, num_bytes);
+    orth_mem_free(ctx, other);
+    orth_mem_free(ctx, path);
+    return s;
+}
+
 /* has_groups: NULL, or where one kind of devices is wanted: groups are not read, since they may name themselves, but told. */
 static orth_status parse(orth_ctx *ctx, orth_hardware *out, const char *name, const char *text, size_t num_bytes, bool *has_groups)
 {
@@ -131,7 +205,11 @@ static orth_status parse(orth_ctx *ctx, orth_hardware *out, const char *name, co
     }
     if (mixed)
         return orth_mixed_parse(ctx, out, name, text, num_bytes);
-    ORTH_TRY(orth_described_parse(ctx, &hardware, &h, &places, name, text, num_bytes));
+    orth_described_begin(&hardware, &h, &places);
+    ORTH_TRY(orth_described_read(ctx, &places, name, text, num_bytes));
+    if (h.like[0])
+        ORTH_TRY(read_like(ctx, &h, &places, name, text, num_bytes));
+    ORTH_TRY(orth_described_check(ctx, &places, name));
     snprintf(h.file, sizeof h.file, "%.127s", name);
     h.has_network = orth_described_has(&places, "network");
     h.has_on_demand = orth_described_place(&places, "price.on_demand")[0] != '\0';
@@ -167,19 +245,6 @@ static bool cut_count(const char *word, size_t *stem, int64_t *count)
     return true;
 }
 
-static bool ends_in(const char *word, size_t n, const char *end)
-{
-    return n >= strlen(end) && memcmp(word + n - strlen(end), end, strlen(end)) == 0;
-}
-
-static const orth_hardware_file *known_file(const char *word, size_t n)
-{
-    for (const orth_hardware_file *f = orth_hardware_files(); f->name; f++)
-        if (strlen(f->name) == n && memcmp(f->name, word, n) == 0)
-            return f;
-    return NULL;
-}
-
 bool orth_hardware_names_count(const char *word, size_t *stem)
 {
     int64_t count;
@@ -195,14 +260,6 @@ bool orth_hardware_is_name(const char *word)
     return known_file(word, n) || ends_in(word, n, ".yaml") || ends_in(word, n, ".yml");
 }
 
-void orth_hardware_names(char *out, size_t size)
-{
-    size_t at = 0;
-    out[0] = '\0';
-    for (const orth_hardware_file *f = orth_hardware_files(); f->name && at < size; f++)
-        at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", f->name);
-}
-
 static orth_status fail_unknown(orth_ctx *ctx, const char *word)
 {
     char names[512];
@@ -213,21 +270,13 @@ static orth_status fail_unknown(orth_ctx *ctx, const char *word)
 
 static orth_status load(orth_ctx *ctx, orth_hardware *out, const char *word, size_t n, bool *has_groups)
 {
-    const orth_hardware_file *known = known_file(word, n);
-    char place[128], *path, *text;
+    char *path, *text;
     size_t bytes;
-    if (known) {
-        snprintf(place, sizeof place, "configs/hardware/%s.yaml", known->name);
-        return parse(ctx, out, place, known->text, strlen(known->text), has_groups);
-    }
-    if (!ends_in(word, n, ".yaml") && !ends_in(word, n, ".yml"))
+    if (!known_file(word, n) && !ends_in(word, n, ".yaml") && !ends_in(word, n, ".yml"))
         return fail_unknown(ctx, word);
-    path = orth_mem_printf(ctx, "%.*s", (int)n, word);
-    orth_status s = path ? orth_file_read_named(ctx, path, &text, &bytes) : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK) {
-        s = parse(ctx, out, path, text, bytes, has_groups);
-        orth_mem_free(ctx, text);
-    }
+    ORTH_TRY(read_text(ctx, word, n, &path, &text, &bytes));
+    const orth_status s = parse(ctx, out, path, text, bytes, has_groups);
+    orth_mem_free(ctx, text);
     orth_mem_free(ctx, path);
     return s;
 }

@@ -1,7 +1,8 @@
 /* hardware.h -- a cluster as described by a file: devices, the links between them, prices.
  *
- * hardware.def has a row for each key. Nothing is measured when a file is used: the same file gives the same answer everywhere. A file with a
- * section `host` describes a machine of thread ranks by measured times (plan/host.h).
+ * hardware.def has a row for each key. Nothing is measured when a file is used: the same file gives the same answer everywhere. `like: h100` takes
+ * what a file leaves out from another description, in place of the defaults. A file with a section `host` describes a machine of thread ranks by
+ * measured times (plan/host.h).
  */
 #ifndef ORTH_PLAN_HARDWARE_H
 #define ORTH_PLAN_HARDWARE_H
@@ -18,6 +19,7 @@ typedef struct {
 #define HW_TEXT(section, key, needed, help) char section##_##key[ORTH_DESCRIBED_TEXT_MAX];
 #define HW_NUM(section, key, needed, default_, min, max, unit, help) double section##_##key;
 #include "plan/hardware.def"
+    char like[ORTH_DESCRIBED_TEXT_MAX]; /* the description that has what this one leaves out; "": none */
     char file[128];           /* the description's, for messages; "" of a cluster of groups */
     orth_topology topology;
     bool has_network, has_host;
