@@ -107,13 +107,13 @@ TEST(limits_of_files_hold_on_a_cluster)
 {
 #define IN_FILES "plan model.preset=gpt2-tiny data.seq_len=64 train.global_batch=8 parallel.dp=8 memory.offload_optimizer=file "
 #define PLAIN "--cluster=rtx-4090-8 "
-    expect(IN_FILES PLAIN "--require-fit", 0, "files          0.01 GB on the disks of a node; what they hold is not known (node.file_GB)\n");
+    expect(IN_FILES PLAIN "--require-fit", 0, "files          0.01 GiB on the disks of a node; what they hold is not known (node.file_GiB)\n");
     expect(IN_FILES PLAIN "--json", 0, "\"files_of_a_node\": {\"bytes\": 8503296, \"limit\": 0}");
     expect(IN_FILES PLAIN "--json", 0, "\"file\": {\"bytes\": 8503296, \"limit\": 0,");
-    expect(IN_FILES PLAIN "--require-fit memory.limit_file=3MB", 3, "files          0.01 GB on the disks of a node, which is too much, of 0.003 GB\n");
+    expect(IN_FILES PLAIN "--require-fit memory.limit_file=3MB", 3, "files          0.01 GiB on the disks of a node, which is too much, of 0.00279397 GiB\n");
     expect(IN_FILES PLAIN "--require-fit memory.limit_file=3MB", 3, "8.11 MiB planned on the disks of a node exceed the limit of 2.86 MiB");
     expect(IN_FILES PLAIN "--json memory.limit_file=3MB", 0, "\"limit_of\": \"memory.limit_file\"");
-    expect(IN_FILES "--cluster=h100-8 --require-fit", 0, "files          0.01 GB on the disks of a node, of 30720 GB\n");
+    expect(IN_FILES "--cluster=h100-8 --require-fit", 0, "files          0.01 GiB on the disks of a node, of 28610 GiB\n");
 }
 
 /* A rank has a device of its own: a limit of one machine's memory is said to be none, and the device's holds without offload, too. */

@@ -87,11 +87,9 @@ static double price_key(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run
     return goal == ORTH_GOAL_TIME ? p.step_s : goal == ORTH_GOAL_MEMORY ? (double)p.bytes : 3600 * p.usd / (double)cfg->train_steps;
 }
 
-/* Of what leaves, the classes whose bits are set go to files. False: they do not leave, or others before the optimizer's state. */
+/* Of what leaves, the classes whose bits are set go to files. False: they do not leave. */
 static bool put_away(orth_ctx *ctx, orth_config *cfg, const bool row[ORTH_COUNT(away)], unsigned files)
 {
-    if ((files & 7) > 0 && !(files & 1))
-        return false;
     for (int k = 0; k < ORTH_COUNT(away); k++)
         if (!row[k] && files >> k & 1)
             return false;
@@ -192,7 +190,7 @@ static void limit_nodes(orth_ctx *ctx, orth_place_to_run *where, const orth_conf
     const double state = 16.0 * (double)orth_model_num_elems(&model);
     where->hardware.node_memory_GiB = state / 0x1p30 * 0.1 * (double)test_rand_int(seed, 20, 1, 30);
     where->hardware.node_file_GBps = 0.1 * (double)test_rand_int(seed, 21, 1, 200);
-    where->hardware.node_file_GB = state / 1e9 * 0.2 * (double)test_rand_int(seed, 22, 0, 10);
+    where->hardware.node_file_GiB = state / 0x1p30 * 0.2 * (double)test_rand_int(seed, 22, 0, 10);
 }
 
 /* A search through the layouts of 4 devices of a random place, not all of which fit. */
@@ -224,7 +222,7 @@ TEST(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one)
         if (goal == ORTH_GOAL_COST)
             let_fail(&where.hardware, seed);
         random_search(ctx, &s, &base, &where, seed, goal);
-        CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1000}, &a));
+        CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 100000}, &a));
         double best = exhaust(ctx, &base, &where, 4, goal, &all);
         for (int fewer = 2; fewer > 0 && goal == ORTH_GOAL_COST; fewer /= 2)
             best = fmin(best, exhaust(ctx, &base, &where, fewer, goal, &all));
@@ -265,7 +263,7 @@ TEST(gpipe_wins_where_it_is_faster)
     orth_place_to_run where = random_place(ctx, 110);
     random_base(ctx, &base, 110, FREE_AWAY);
     random_search(ctx, &s, &base, &where, 110, ORTH_GOAL_TIME);
-    CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1000}, &a));
+    CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 100000}, &a));
     assert_true(a.proved && has(&s.space.list[a.candidate], "gpipe"));
     orth_search_release(ctx, &s);
     orth_config_release(ctx, &base);
@@ -351,36 +349,83 @@ TEST(where_hosts_have_too_little_the_winner_keeps_the_rest_in_files)
                                "train: {global_batch: 4}\nprecision: {compute: bf16}\nnumerics: {mode: fast}\n";
     static const char *const given[][2] = {{"train.micro_batch", "1"}, {"memory.recompute", "full"}, {"memory.offload_activations", "none"}};
     static const struct {
-        double host_MB, file_MB; /* of disks 0: not known */
-        const char *winner;
-    } cases[] = {{1000, 1, "optimizer + gradients + weights on the host"},
-                 {40, 0, "gradients + weights on the host, optimizer in a file"}, {40, 50, "gradients + weights on the host, optimizer in a file"}, {40, 40, "none"},
-                 {28, 0, "gradients on the host, optimizer + weights in a file"},
-                 {20, 0, "weights on the host, optimizer + gradients in a file"},
-                 {17, 67, "optimizer + gradients + weights in a file"}, {17, 66, "none"}, {10, 0, "none"}};
+        double device_MB, host_MB, file_MB; /* of disks 0: not known */
+        const char *key, *value, *winner;
+    } cases[] = {{12, 1000, 1, NULL, NULL, "optimizer + gradients + weights on the host"},
+                 {12, 64, 0, NULL, NULL, "optimizer + gradients on the host, weights in a file"},
+                 {12, 40, 0, NULL, NULL, "gradients + weights on the host, optimizer in a file"},
+                 {12, 40, 50, NULL, NULL, "gradients + weights on the host, optimizer in a file"},
+                 {12, 40, 40, NULL, NULL, "none"},
+                 {12, 28, 0, NULL, NULL, "gradients on the host, optimizer + weights in a file"},
+                 {12, 20, 0, NULL, NULL, "weights on the host, optimizer + gradients in a file"},
+                 {12, 17, 67, NULL, NULL, "optimizer + gradients + weights in a file"},
+                 {12, 17, 66, NULL, NULL, "none"},
+                 {12, 10, 0, NULL, NULL, "none"},
+                 {32, 20, 0, "memory.offload_ratio", "0.9", "optimizer in a file"},
+                 {12, 40, 0, "optimizer.freeze", "[embed.*]", "optimizer in a file"},
+                 {12, 1000, 0, "memory.limit_host", "40MB", "optimizer in a file"},
+                 {12, 40, 0, "memory.limit_file", "40MB", "none"},
+                 {12, 40, 0, "memory.limit_file", "50MB", "optimizer in a file"},
+                 {100, 40, 0, "memory.limit_file", "50MB", "dp 1, micro-batch 1, recompute full"},
+                 {100, 40, 0, "memory.limit_host", "1MB", "dp 1, micro-batch 1, recompute full"}};
     orth_ctx *ctx = test_ctx(1);
-    orth_config base;
-    read_base(ctx, &base, text);
-    for (int k = 0; k < ORTH_COUNT(given); k++)
-        CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", given[k][0], given[k][1]));
     for (int k = 0; k < ORTH_COUNT(cases); k++) {
         orth_place_to_run where = {.described = true};
+        orth_config base;
         orth_search s;
         orth_search_answer a;
         char winner[ORTH_CANDIDATE_MAX] = "none";
+        read_base(ctx, &base, text);
+        for (int i = 0; i < ORTH_COUNT(given); i++)
+            CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", given[i][0], given[i][1]));
+        if (cases[k].key)
+            CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", cases[k].key, cases[k].value));
         CHECK_OK(ctx, orth_hardware_find(ctx, &where.hardware, "h100"));
         where.hardware.device_reserved_GiB = 0;
-        where.hardware.device_memory_GiB = 12e6 / 0x1p30;
+        where.hardware.device_memory_GiB = 1e6 * cases[k].device_MB / 0x1p30;
         where.hardware.node_memory_GiB = 1e6 * cases[k].host_MB / 0x1p30;
-        where.hardware.node_file_GB = 1e-3 * cases[k].file_MB;
+        where.hardware.node_file_GiB = 1e6 * cases[k].file_MB / 0x1p30;
         CHECK_OK(ctx, orth_search_make_on(ctx, &s, &base, &where, 1, ORTH_GOAL_TIME));
         CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 100}, &a));
         if (a.candidate >= 0)
             orth_candidate_text(&s.space.list[a.candidate], winner);
         if (!strstr(winner, cases[k].winner))
-            fail_msg("%g MB of the host, %g MB of files: %s, not %s", cases[k].host_MB, cases[k].file_MB, winner, cases[k].winner);
+            fail_msg("%d: %g MB of the host, %g MB of files: %s, not %s", k, cases[k].host_MB, cases[k].file_MB, winner, cases[k].winner);
         orth_search_release(ctx, &s);
+        orth_config_release(ctx, &base);
     }
+    test_ctx_free(ctx);
+}
+
+/* A node of 8 devices and 8 of one: the second stage, with most of the layers, has a host for each of its ranks. */
+TEST(what_hosts_have_is_bounded_on_nodes_of_different_sizes)
+{
+    static const char text[] = "model: {family: llama, layers: 16, hidden: 256, heads: 8, vocab: 512, max_seq: 128}\ndata: {seq_len: 128}\n"
+                               "train: {global_batch: 4}\nprecision: {compute: bf16}\nnumerics: {mode: fast}\nparallel: {stage_layers: [2, 14]}\n";
+    static const char mixed[] = "groups:\n  big: {hardware: h100, nodes: 1, devices: 8}\n  small: {hardware: h100, nodes: 8, devices: 1}\n"
+                                "between: {GBps: 100, latency_us: 10}\n";
+    static const char *const given[][2] = {{"parallel.pp", "2"}, {"parallel.tp", "8"}, {"parallel.dp", "1"}, {"parallel.cp", "1"}, {"train.micro_batch", "1"},
+                                           {"parallel.virtual_stages", "1"}, {"memory.recompute", "none"}, {"memory.offload_optimizer", "host"},
+                                           {"memory.offload_gradients", "none"}, {"memory.offload_params", "none"}, {"memory.offload_activations", "none"}};
+    orth_ctx *ctx = test_ctx(1);
+    orth_place_to_run where = {.described = true};
+    orth_config base;
+    orth_search s;
+    orth_search_answer a;
+    orth_price p;
+    char limit[32];
+    read_base(ctx, &base, text);
+    for (int i = 0; i < ORTH_COUNT(given); i++)
+        CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", given[i][0], given[i][1]));
+    CHECK_OK(ctx, orth_hardware_parse(ctx, &where.hardware, "mixed.yaml", mixed, strlen(mixed)));
+    CHECK_OK(ctx, orth_price_run(ctx, &where, &base, &p));
+    assert_false(p.refused);
+    snprintf(limit, sizeof limit, "%zu", p.budgets[ORTH_BUDGET_HOST].bytes);
+    CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", "memory.limit_host", limit));
+    CHECK_OK(ctx, orth_search_make_on(ctx, &s, &base, &where, 16, ORTH_GOAL_TIME));
+    CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1000}, &a));
+    assert_true(a.candidate >= 0 && orth_search_price(&s, a.candidate)->step_s <= p.step_s * (1 + 1e-9));
+    orth_search_release(ctx, &s);
     orth_config_release(ctx, &base);
     test_ctx_free(ctx);
 }
@@ -469,7 +514,7 @@ TEST(on_a_measured_machine_the_winner_is_the_best_of_all_layouts_of_its_threads)
     CHECK_OK(ctx, orth_search_make(ctx, &s, &base, path, ORTH_GOAL_TIME));
     CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1}, &few));
     assert_false(few.proved);
-    CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1000}, &a));
+    CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 100000}, &a));
     CHECK_OK(ctx, orth_place_to_run_find(ctx, &where, path));
     const double best = fmin(exhaust(ctx, &base, &where, 1, ORTH_GOAL_TIME, &planned), exhaust(ctx, &base, &where, 2, ORTH_GOAL_TIME, &planned));
     const double mine = orth_search_key(&s, &s.space.list[a.candidate]);
@@ -586,7 +631,7 @@ static void search_without_bounds(const char *key, const char *value, const char
     CHECK_OK(ctx, orth_search_report(ctx, &s, 1000, false, &text, &winner));
     const bool all = s.num_plans == s.space.num;
     const double best = exhaust(ctx, &base, &where, 4, ORTH_GOAL_TIME, &planned);
-    CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1000}, &a));
+    CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 100000}, &a));
     const double mine = orth_search_key(&s, &s.space.list[winner]);
     if (mine > best * (1 + 1e-9) || winner != a.candidate)
         fail_msg("found %.9g s, the best is %.9g s\n%s", mine, best, text);
@@ -622,6 +667,7 @@ int main(void)
         cmocka_unit_test(of_schedules_that_take_as_long_the_one_that_needs_less_memory_wins),
         cmocka_unit_test(what_is_offloaded_is_searched_where_no_word_of_the_command_line_says_it),
         cmocka_unit_test(where_hosts_have_too_little_the_winner_keeps_the_rest_in_files),
+        cmocka_unit_test(what_hosts_have_is_bounded_on_nodes_of_different_sizes),
         cmocka_unit_test(layouts_that_a_rule_between_keys_refuses_are_left_out_and_counted),
         cmocka_unit_test(a_hundred_thousand_layouts_are_ranked_in_two_seconds_of_processor_time),
         cmocka_unit_test(layouts_that_are_refused_when_they_are_compiled_are_left_out),

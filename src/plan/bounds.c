@@ -396,16 +396,21 @@ static double away_bytes(const layout_bound *x, const stage_sum *s, int64_t stag
     return fmax(0, layers - 2) * x->c->piece[ORTH_PIECE_LAYER].leaves;
 }
 
-/* What ranks of a stage have in the memory of their hosts, or in files; gradients only where the update reads them. Of an optimizer of which a part
- * stays on the device it may be none. */
-static double stage_bytes_in(const layout_bound *x, int64_t stage, orth_tier tier)
+/* State that a rank has in the memory of its host, or in files; gradients only where the update reads them. Of an optimizer of which a part stays on
+ * the device it may be none. */
+static double stage_state_in(const layout_bound *x, const stage_sum *s, orth_tier tier)
 {
     const orth_layout *l = x->l;
     const orth_offload *o = x->o;
+    return (o->params == tier ? s->params / sharers(l, 3) : 0) + (o->gradients == tier ? s->grads / sharers(l, 1) : 0) +
+           (o->optimizer == tier && o->stays == 0 ? s->optimizer / sharers(l, 1) : 0);
+}
+
+static double stage_bytes_in(const layout_bound *x, int64_t stage, orth_tier tier)
+{
     const stage_sum s = stage_of(x, stage);
-    const double each = (o->params == tier ? s.params / sharers(l, 3) : 0) + (o->gradients == tier ? s.grads / sharers(l, 1) : 0) +
-                        (o->optimizer == tier && o->stays == 0 ? s.optimizer / sharers(l, 1) : 0) + (o->activations == tier ? away_bytes(x, &s, stage) : 0);
-    return each * (double)(l->tp * l->cp * l->dp);
+    const double each = stage_state_in(x, &s, tier) + (x->o->activations == tier ? away_bytes(x, &s, stage) : 0);
+    return each * (double)(x->l->tp * x->l->cp * x->l->dp);
 }
 
 /* A message to the next stage, over the faster of the links that may be between two stages. */
@@ -466,21 +471,44 @@ static orth_status count_v_flight(orth_ctx *ctx, orth_bounds *b, int64_t p, int6
     return s;
 }
 
-orth_status orth_bound_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs *c, const orth_layout *l, const orth_offload *o, orth_bound *out)
+static orth_status layout_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs *c, const orth_layout *l, const orth_offload *o, layout_bound *out)
 {
     const orth_schedule_kind *kind = orth_schedule_kind_find(l->pipeline);
-    layout_bound x = {.b = b, .c = c, .l = l, .o = o, .far = (o->params != ORTH_TIER_NONE ? ORTH_FAR_PARAMS : 0) |
-                      (o->gradients != ORTH_TIER_NONE ? ORTH_FAR_GRADS : 0), .chunks = (int32_t)(l->pp * l->virtual_stages),
-                      .m = (double)orth_layout_micro_batches(l, 0), .send = send_seconds(b, l), .split = kind && kind->split,
-                      .v_shape = strcmp(l->pipeline, "zb-v") == 0 && l->virtual_stages == 2};
-    ORTH_TRY(cut_of(ctx, b, l, x.chunks, &x.cut));
+    *out = (layout_bound){.b = b, .c = c, .l = l, .o = o, .far = (o->params != ORTH_TIER_NONE ? ORTH_FAR_PARAMS : 0) |
+                          (o->gradients != ORTH_TIER_NONE ? ORTH_FAR_GRADS : 0), .chunks = (int32_t)(l->pp * l->virtual_stages),
+                          .m = (double)orth_layout_micro_batches(l, 0), .send = send_seconds(b, l), .split = kind && kind->split,
+                          .v_shape = strcmp(l->pipeline, "zb-v") == 0 && l->virtual_stages == 2};
+    return cut_of(ctx, b, l, out->chunks, &out->cut);
+}
+
+orth_status orth_bound_host_most(orth_ctx *ctx, orth_bounds *b, const orth_block_costs *c, const orth_layout *l, const orth_offload *o, double *bytes)
+{
+    orth_offload all = *o;
+    layout_bound x;
+    all.stays = 0;
+    ORTH_TRY(layout_of(ctx, b, c, l, &all, &x));
+    *bytes = 0;
+    for (int64_t stage = 0; stage < l->pp; stage++) {
+        const stage_sum s = stage_of(&x, stage);
+        const double state = stage_state_in(&x, &s, ORTH_TIER_HOST), flight = strcmp(l->pipeline, "gpipe") == 0 ? x.m : fmin(x.m, 2 * (double)l->pp);
+        const double away = o->activations == ORTH_TIER_HOST ? flight * s.layers * c->piece[ORTH_PIECE_LAYER].leaves : 0;
+        *bytes = fmax(*bytes, fmin(b->hardware->node_devices, (double)orth_layout_ranks(l)) * (state + away));
+    }
+    return ORTH_OK;
+}
+
+orth_status orth_bound_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs *c, const orth_layout *l, const orth_offload *o, orth_bound *out)
+{
+    layout_bound x;
+    ORTH_TRY(layout_of(ctx, b, c, l, o, &x));
     if (x.v_shape)
         ORTH_TRY(count_v_flight(ctx, b, l->pp, (int64_t)x.m));
     double mixed = 0;
     if (b->groups)
         ORTH_TRY(mixed_bound(ctx, &x, &mixed));
     *out = (orth_bound){.step_s = fmax(step_bound(&x), mixed)};
-    const double num_nodes = (double)orth_div_up(orth_layout_ranks(l), (int64_t)b->hardware->node_devices);
+    const double num_nodes = b->groups ? orth_mixed_node_of(b->groups, (int)orth_layout_ranks(l) - 1) + 1
+                                       : (double)orth_div_up(orth_layout_ranks(l), (int64_t)b->hardware->node_devices);
     for (int64_t stage = 0; stage < l->pp; stage++) {
         out->bytes = fmax(out->bytes, stage_bytes(&x, stage));
         out->node_bytes += stage_bytes_in(&x, stage, ORTH_TIER_HOST) / num_nodes;

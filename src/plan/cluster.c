@@ -159,9 +159,17 @@ size_t orth_cluster_most_node_limit(const orth_hardware *h)
     return most;
 }
 
+size_t orth_cluster_least_node_limit(const orth_hardware *h)
+{
+    size_t least = orth_cluster_node_limit(h, 0);
+    for (int i = 1; h->mixed && i < h->mixed->num_groups; i++)
+        least = ORTH_MIN(least, orth_cluster_node_limit(h, (int)h->mixed->group[i].first));
+    return least;
+}
+
 size_t orth_cluster_file_limit(const orth_hardware *h, int rank)
 {
-    return (size_t)(1e9 * orth_mixed_device(h, rank)->node_file_GB);
+    return (size_t)(0x1p30 * orth_mixed_device(h, rank)->node_file_GiB);
 }
 
 size_t orth_cluster_most_file_limit(const orth_hardware *h)
@@ -329,7 +337,7 @@ static orth_node_use node_use(const orth_run_plan *p, const orth_hardware *h, or
     for (int r = 0; r < p->num_ranks; r++) {
         const bool files = space == ORTH_SPACE_FILE;
         const size_t own = files ? orth_cluster_file_limit(h, r) : orth_cluster_node_limit(h, r);
-        const size_t given = files ? p->ranks[r].file_limit_bytes : p->ranks[r].host_limit_bytes;
+        const size_t given = files ? p->ranks[r].file_limit_bytes : p->ranks[r].host_limit_bytes; /* 0: none */
         if (r > 0 && orth_mixed_node_of(h, r) != orth_mixed_node_of(h, r - 1))
             bytes = 0;
         bytes += orth_memory_of_space(&p->ranks[r].memory, space);
@@ -584,10 +592,10 @@ static void add_nodes(orth_ctx *ctx, orth_text *t, const orth_node_use *host, co
         orth_text_addf(ctx, t, "host           %.2f GiB in the memory of the host of a node%s, of %.0f GiB\n", gib(host->bytes),
                        part_used(host) > 1 ? much : "", gib(host->limit));
     if (files->bytes > 0 && files->limit > 0)
-        orth_text_addf(ctx, t, "files          %.2f GB on the disks of a node%s, of %.6g GB\n", (double)files->bytes / 1e9, part_used(files) > 1 ? much : "",
-                       (double)files->limit / 1e9);
+        orth_text_addf(ctx, t, "files          %.2f GiB on the disks of a node%s, of %.6g GiB\n", gib(files->bytes), part_used(files) > 1 ? much : "",
+                       gib(files->limit));
     else if (files->bytes > 0)
-        orth_text_addf(ctx, t, "files          %.2f GB on the disks of a node; what they hold is not known (node.file_GB)\n", (double)files->bytes / 1e9);
+        orth_text_addf(ctx, t, "files          %.2f GiB on the disks of a node; what they hold is not known (node.file_GiB)\n", gib(files->bytes));
 }
 
 static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c)

@@ -30,6 +30,7 @@ size_t orth_cluster_rank_limit(const orth_hardware *h, int rank);
 /* What the host of a rank's node has. */
 size_t orth_cluster_node_limit(const orth_hardware *h, int rank);
 size_t orth_cluster_most_node_limit(const orth_hardware *h); /* of all nodes */
+size_t orth_cluster_least_node_limit(const orth_hardware *h);
 /* The same of the disks of a node; 0: not known. */
 size_t orth_cluster_file_limit(const orth_hardware *h, int rank);
 size_t orth_cluster_most_file_limit(const orth_hardware *h); /* 0: not known of some node */

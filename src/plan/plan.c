@@ -59,7 +59,7 @@ void orth_plan_budgets(const orth_plan *p, orth_budget out[ORTH_NUM_BUDGETS])
         out[ORTH_BUDGET_ALL].key = p->device_limit_bytes == p->limit_bytes ? "memory.limit_device" : "the device's memory";
         out[ORTH_BUDGET_HOST] = (orth_budget){"in the host's memory of a node", p->host_limit_bytes == p->node_host.limit ? "memory.limit_host" : "node.memory_GiB",
                                               p->node_host.bytes, p->node_host.limit};
-        out[ORTH_BUDGET_FILES] = (orth_budget){"on the disks of a node", p->file_limit_bytes == p->node_files.limit ? "memory.limit_file" : "node.file_GB",
+        out[ORTH_BUDGET_FILES] = (orth_budget){"on the disks of a node", p->file_limit_bytes == p->node_files.limit ? "memory.limit_file" : "node.file_GiB",
                                                p->node_files.bytes, p->node_files.limit};
         return;
     }

@@ -40,7 +40,7 @@ bool orth_candidate_splits_update(const orth_candidate *c)
     return c->away[ORTH_AWAY_GRADIENTS] == ORTH_TIER_NONE && c->away[ORTH_AWAY_PARAMS] == ORTH_TIER_NONE;
 }
 
-void orth_candidate_put(const orth_candidate *c, orth_config *cfg)
+void orth_candidate_put(const orth_candidate *c, const orth_config *base, orth_config *cfg)
 {
     cfg->parallel_tp = c->tp;
     cfg->parallel_cp = c->cp;
@@ -57,8 +57,9 @@ void orth_candidate_put(const orth_candidate *c, orth_config *cfg)
     cfg->memory_offload_gradients = (orth_option_memory_offload_gradients)c->away[ORTH_AWAY_GRADIENTS];
     cfg->memory_offload_params = (orth_option_memory_offload_params)c->away[ORTH_AWAY_PARAMS];
     cfg->memory_offload_activations = (orth_option_memory_offload_activations)c->away[ORTH_AWAY_ACTIVATIONS];
-    if (!orth_candidate_splits_update(c))
-        cfg->memory_offload_ratio = 1;
+    cfg->memory_offload_ratio = orth_candidate_splits_update(c) ? base->memory_offload_ratio : 1;
+    cfg->memory_limit_host = orth_candidate_offloads(c) ? base->memory_limit_host : 0;
+    cfg->memory_limit_file = orth_config_offloads_to_file(cfg) ? base->memory_limit_file : 0;
     if (orth_search_fixes(cfg, ORTH_OPT_memory_recompute))
         return;
     cfg->memory_recompute = (orth_option_memory_recompute)c->recompute;
@@ -80,7 +81,7 @@ void orth_candidate_set(const orth_candidate *c, orth_config *cfg)
                                           ORTH_OPT_parallel_cp_kind, ORTH_OPT_parallel_pipeline, ORTH_OPT_parallel_sequence_parallel};
     static const orth_option_id recompute[] = {ORTH_OPT_memory_recompute, ORTH_OPT_memory_recompute_ops, ORTH_OPT_memory_recompute_layers,
                                                ORTH_OPT_memory_recompute_method};
-    orth_candidate_put(c, cfg);
+    orth_candidate_put(c, cfg, cfg);
     chosen(cfg, keys, ORTH_COUNT(keys));
     for (int k = 0; k < ORTH_NUM_AWAY; k++)
         if (!orth_search_fixes(cfg, classes[k].key))

@@ -48,16 +48,21 @@ static void add_card(orth_ctx *ctx, orth_text *t, bool bad, const char *name, co
     orth_text_addf(ctx, t, "<div class=\"card%s\">%s<b>%s</b><span class=\"note\">%s</span></div>\n", bad ? " bad" : "", name, value, more);
 }
 
+static bool is_too_much(const orth_node_use *u)
+{
+    return u->limit > 0 && u->bytes > u->limit;
+}
+
 static void add_answer(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
 {
     const orth_plan *p = &x->plan->total;
     const double s = p->time.step_s;
     char value[96], more[160];
     orth_text_add(ctx, t, "<div class=\"cards\">\n");
-    if (p->node_host.bytes > p->node_host.limit)
+    if (is_too_much(&p->node_host))
         snprintf(more, sizeof more, "%.2f of %.0f GiB in the host of a node", gib(p->node_host.bytes), gib(p->node_host.limit));
-    else if (p->node_files.limit > 0 && p->node_files.bytes > p->node_files.limit)
-        snprintf(more, sizeof more, "%.2f of %.6g GB on the disks of a node", (double)p->node_files.bytes / 1e9, (double)p->node_files.limit / 1e9);
+    else if (is_too_much(&p->node_files))
+        snprintf(more, sizeof more, "%.2f of %.6g GiB on the disks of a node", gib(p->node_files.bytes), gib(p->node_files.limit));
     else
         snprintf(more, sizeof more, "%.2f of %.2f GiB%s", gib(p->worst_bytes ? p->worst_bytes : p->total_bytes), gib(p->limit_bytes),
                  x->cluster ? " on the rank that needs the most" : ", all ranks together");
@@ -132,6 +137,12 @@ static void add_memory(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
     }
     if (total->node_host.bytes > 0)
         orth_text_addf(ctx, t, "<p>The ranks of a node have %.2f GiB in the memory of its host, of %.0f GiB.</p>\n", gib(total->node_host.bytes), gib(total->node_host.limit));
+    if (total->node_files.bytes > 0) {
+        orth_text_addf(ctx, t, "<p>The ranks of a node have %.2f GiB on its disks", gib(total->node_files.bytes));
+        if (total->node_files.limit > 0)
+            orth_text_addf(ctx, t, ", of %.6g GiB", gib(total->node_files.limit));
+        orth_text_add(ctx, t, ".</p>\n");
+    }
     orth_text_addf(ctx, t, "<p class=\"note\">%s%s The bytes are exact: read off the programs.</p>\n",
                    x->plan->num_ranks <= MEMORY_ROWS ? "" : "The rank of each pipeline stage that needs the most. ",
                    x->cluster ? "Red line: what a device has for a rank." : "");

@@ -10,7 +10,6 @@
 #define ESTIMATE_MARGIN 2       /* an estimate may be so much more than the time */
 #define MAX_MICRO_BATCH 64
 #define MAX_VIRTUAL 8
-#define MAX_IN_FILES 9          /* rows of find_in_files, with and without activations, but not nothing */
 #define HOST_MARGIN 2           /* what a layout puts into hosts may be so many times what is guessed */
 
 /* What is made while candidates are listed. */
@@ -26,7 +25,7 @@ typedef struct {
     orth_block_costs costs;         /* guessed, of the candidates at hand */
     int8_t away[1 << ORTH_NUM_AWAY][ORTH_NUM_AWAY]; /* [num_away] what is tried with each layout */
     int num_away;
-    int8_t in_files[1 << ORTH_NUM_AWAY][MAX_IN_FILES][ORTH_NUM_AWAY]; /* [num_away][num_in_files] the same with files in place of the hosts' memory */
+    int8_t in_files[1 << ORTH_NUM_AWAY][1 << ORTH_NUM_AWAY][ORTH_NUM_AWAY]; /* [num_away][num_in_files] the same, some or all of it in files */
     int num_in_files[1 << ORTH_NUM_AWAY];
 } lister;
 
@@ -90,38 +89,43 @@ static void leave_out_frozen(orth_block_costs *c)
     }
 }
 
-/* What a node can have in the memory of its host, and on its disks. */
-static double node_room(const orth_search_space *s, orth_tier tier)
+static const orth_hardware *cluster_of(const orth_search_space *s)
 {
-    const orth_hardware *h = s->bounds.groups ? s->bounds.groups : s->bounds.hardware;
-    const double given = (double)(tier == ORTH_TIER_FILE ? s->base->memory_limit_file : s->base->memory_limit_host);
-    const double own = (double)(tier == ORTH_TIER_FILE ? orth_cluster_most_file_limit(h) : orth_cluster_most_node_limit(h));
-    return fmin(given > 0 ? given : INFINITY, own > 0 ? own : INFINITY);
+    return s->bounds.groups ? s->bounds.groups : s->bounds.hardware;
+}
+
+/* What a node can have of `own` bytes with this limit; 0: not known, no limit. */
+static double room(size_t own, int64_t limit)
+{
+    return fmin(own > 0 ? (double)own : INFINITY, limit > 0 ? (double)limit : INFINITY);
 }
 
 /* Whether hosts, or their disks, cannot have what a layout puts there. */
 static bool is_too_much_for_nodes(const orth_search_space *s, const orth_bound *b)
 {
-    return s->host_ranks == 0 && (b->node_bytes > node_room(s, ORTH_TIER_HOST) || b->node_file_bytes > node_room(s, ORTH_TIER_FILE));
+    const orth_hardware *h = cluster_of(s);
+    return s->host_ranks == 0 && (b->node_bytes > room(orth_cluster_most_node_limit(h), s->base->memory_limit_host) ||
+                                  b->node_file_bytes > room(orth_cluster_most_file_limit(h), s->base->memory_limit_file));
 }
 
 /* Bounds of a candidate by the costs of its blocks. */
-static orth_status bound(orth_ctx *ctx, orth_search_space *s, const orth_block_costs *costs, const orth_layout *l, orth_candidate *c, orth_bound *b)
+static orth_status bound(orth_ctx *ctx, orth_search_space *s, const orth_block_costs *costs, const orth_layout *l, orth_candidate *c)
 {
     const orth_offload offload = offload_of(s, c);
     const bool frozen = s->base->optimizer_freeze.n > 0;
     orth_block_costs own;
+    orth_bound b;
     if (frozen) {
         own = *costs;
         leave_out_frozen(&own);
     }
-    ORTH_TRY(orth_bound_of(ctx, &s->bounds, frozen ? &own : costs, l, &offload, b));
-    c->step_s = step_of(s, c, b);
-    c->bytes = is_too_much_for_nodes(s, b) ? INFINITY : b->bytes;
+    ORTH_TRY(orth_bound_of(ctx, &s->bounds, frozen ? &own : costs, l, &offload, &b));
+    c->step_s = step_of(s, c, &b);
+    c->bytes = is_too_much_for_nodes(s, &b) ? INFINITY : b.bytes;
     return ORTH_OK;
 }
 
-static orth_status add(lister *x, const orth_candidate *c, const orth_layout *l, orth_bound *b)
+static orth_status add(lister *x, const orth_candidate *c, const orth_layout *l)
 {
     orth_search_space *s = x->s;
     if (s->num == s->capacity) {
@@ -136,13 +140,13 @@ static orth_status add(lister *x, const orth_candidate *c, const orth_layout *l,
         s->capacity = capacity;
     }
     s->list[s->num] = *c;
-    return bound(x->ctx, s, &x->costs, l, &s->list[s->num++], b);
+    return bound(x->ctx, s, &x->costs, l, &s->list[s->num++]);
 }
 
 /* Whether the rules between keys hold for a candidate. */
 static bool keeps_rules(lister *x, const orth_candidate *c)
 {
-    orth_candidate_put(c, &x->keys);
+    orth_candidate_put(c, x->s->base, &x->keys);
     return orth_config_check(x->ctx, &x->keys) == ORTH_OK;
 }
 
@@ -154,32 +158,28 @@ static void leave_out(lister *x)
     orth_ctx_clear_error(x->ctx);
 }
 
-static orth_status try_away(lister *x, orth_candidate *c, const orth_layout *l, const int8_t away[ORTH_NUM_AWAY], orth_bound *b)
+static orth_status try_away(lister *x, orth_candidate *c, const orth_layout *l, const int8_t away[ORTH_NUM_AWAY])
 {
-    *b = (orth_bound){0};
     memcpy(c->away, away, sizeof c->away);
     if (keeps_rules(x, c))
-        return add(x, c, l, b);
+        return add(x, c, l);
     leave_out(x);
     return ORTH_OK;
 }
 
-/* Bytes of a node's activations that leave, about the most: of each layer of a rank, for the micro-batches that it has under way. */
-static double guess_leaving(const lister *x, const orth_candidate *c, const orth_layout *l)
+/* Whether the hosts may have too little for what the candidate puts there. */
+static orth_status may_crowd_hosts(lister *x, const orth_candidate *c, const orth_layout *l, bool *may)
 {
+    const orth_offload offload = offload_of(x->s, c);
+    orth_block_costs costs = x->costs;
+    double most;
     int k = 0;
     while (x->recompute[k] != c->recompute)
         k++;
-    const double leaves = x->one[k][c->micro_batch].piece[ORTH_PIECE_LAYER].leaves / (double)(l->cp * (l->sequence_parallel ? l->tp : 1));
-    const double m = (double)orth_layout_micro_batches(l, 0), flight = strcmp(l->pipeline, "gpipe") == 0 ? m : fmin(m, 2 * (double)l->pp);
-    return x->s->bounds.hardware->node_devices * flight * (double)orth_div_up(x->dims.layers, l->pp) * leaves;
-}
-
-/* Whether the hosts may have too little for what the candidate puts there; b: its bounds. */
-static bool may_crowd_hosts(const lister *x, const orth_candidate *c, const orth_layout *l, const orth_bound *b)
-{
-    const double leaving = c->away[ORTH_AWAY_ACTIVATIONS] == ORTH_TIER_HOST ? guess_leaving(x, c, l) : 0;
-    return HOST_MARGIN * (b->node_bytes + leaving) > node_room(x->s, ORTH_TIER_HOST);
+    costs.piece[ORTH_PIECE_LAYER].leaves = x->one[k][c->micro_batch].piece[ORTH_PIECE_LAYER].leaves / (double)(l->cp * (l->sequence_parallel ? l->tp : 1));
+    ORTH_TRY(orth_bound_host_most(x->ctx, &x->s->bounds, &costs, l, &offload, &most));
+    *may = HOST_MARGIN * most > room(orth_cluster_least_node_limit(cluster_of(x->s)), x->s->base->memory_limit_host);
+    return ORTH_OK;
 }
 
 static orth_status try_layout(lister *x, orth_candidate c)
@@ -193,13 +193,15 @@ static orth_status try_layout(lister *x, orth_candidate c)
         return ORTH_OK;
     }
     for (int k = 0; k < x->num_away; k++) {
-        orth_bound b;
-        ORTH_TRY(try_away(x, &c, &l, x->away[k], &b));
-        if (x->num_in_files[k] == 0 || !may_crowd_hosts(x, &c, &l, &b))
+        bool crowded = false;
+        ORTH_TRY(try_away(x, &c, &l, x->away[k]));
+        if (x->num_in_files[k] > 0)
+            ORTH_TRY(may_crowd_hosts(x, &c, &l, &crowded));
+        if (!crowded)
             continue;
         x->s->num_tried += x->num_in_files[k];
         for (int i = 0; i < x->num_in_files[k]; i++)
-            ORTH_TRY(try_away(x, &c, &l, x->in_files[k][i], &b));
+            ORTH_TRY(try_away(x, &c, &l, x->in_files[k][i]));
     }
     return ORTH_OK;
 }
@@ -338,21 +340,17 @@ static bool is_tried(const lister *x, unsigned bits, const int8_t base[ORTH_NUM_
     return !params || gradients || is_away_fixed(x, ORTH_AWAY_GRADIENTS);
 }
 
-/* What hosts keep goes to files: the optimizer's state, which a step reads and writes once, before gradients and weights, which micro-batches move. */
 static void find_in_files(lister *x, int k)
 {
-    enum { O = 1 << ORTH_AWAY_OPTIMIZER, G = 1 << ORTH_AWAY_GRADIENTS, P = 1 << ORTH_AWAY_PARAMS, A = 1 << ORTH_AWAY_ACTIVATIONS };
-    static const unsigned rows[] = {O, O | G, O | P, O | G | P, A, O | A, O | G | A, O | P | A, O | G | P | A};
-    for (int n = 0; n < ORTH_COUNT(rows); n++) {
+    for (unsigned bits = 1; bits < 1u << ORTH_NUM_AWAY; bits++) {
         int8_t *files = x->in_files[k][x->num_in_files[k]];
-        bool known = false;
+        bool moves = true;
+        memcpy(files, x->away[k], sizeof x->away[k]);
         for (int i = 0; i < ORTH_NUM_AWAY; i++) {
-            const bool moves = rows[n] >> i & 1 && x->away[k][i] == ORTH_TIER_HOST && !is_away_fixed(x, i);
-            files[i] = moves ? (int8_t)ORTH_TIER_FILE : x->away[k][i];
+            moves = moves && (!(bits >> i & 1) || (files[i] == ORTH_TIER_HOST && !is_away_fixed(x, i)));
+            files[i] = bits >> i & 1 ? (int8_t)ORTH_TIER_FILE : files[i];
         }
-        for (int i = -1; i < x->num_in_files[k]; i++)
-            known = known || memcmp(files, i < 0 ? x->away[k] : x->in_files[k][i], sizeof x->away[k]) == 0;
-        x->num_in_files[k] += !known;
+        x->num_in_files[k] += moves;
     }
 }
 
@@ -438,6 +436,8 @@ static orth_status find_no_bounds(orth_ctx *ctx, orth_search_space *s)
         s->no_bounds = mesh.order[i] != (orth_axis)i ? "of another order of ranks (parallel.order)" : s->no_bounds;
     if (s->base->optimizer_freeze.n > 0)
         s->no_bounds = "of frozen parameters (optimizer.freeze)";
+    if (orth_search_fixes(s->base, ORTH_OPT_memory_recompute) && s->step.recompute.kind == ORTH_RECOMPUTE_FULL && s->step.recompute.block)
+        s->no_bounds = "where some layers are recomputed (memory.recompute_method=block)";
     if (s->host_ranks > 0)
         s->no_bounds = "on a measured machine";
     return ORTH_OK;
@@ -524,7 +524,6 @@ static void refuse(orth_search_space *s, orth_candidate *c, const char *why)
 orth_status orth_search_space_read(orth_ctx *ctx, orth_search_space *s, int64_t i)
 {
     orth_block_costs costs;
-    orth_bound b;
     int64_t first = i; /* they are neighbours */
     const orth_status status = read_costs(ctx, s, i, &costs);
     if (status != ORTH_OK && ctx->error.code != ORTH_ERR_ARG)
@@ -538,7 +537,7 @@ orth_status orth_search_space_read(orth_ctx *ctx, orth_search_space *s, int64_t 
         if (status != ORTH_OK) /* a rule of what the model's products need */
             refuse(s, c, ctx->error.message);
         else
-            ORTH_TRY(bound(ctx, s, &costs, &of, c, &b));
+            ORTH_TRY(bound(ctx, s, &costs, &of, c));
     }
     if (status != ORTH_OK)
         orth_ctx_clear_error(ctx);

@@ -8,8 +8,8 @@
  *   asynchronous schedules                   they compute other numbers
  *   gpipe of one micro-batch                 it is 1f1b
  *   weights without gradients elsewhere      a step copies as many bytes of gradients instead, and they are twice as large in 16 bits
- *   files                where the hosts have memory enough, which is faster. Else optimizer state goes to files, alone or with gradients, weights or both;
- *                        each with activations on the host and in files. Where the base says file, that is what offloading means
+ *   files                where the hosts have memory enough, which is faster; else each part of what leaves is. Where the base says file, that is what
+ *                        offloading means
  */
 #ifndef ORTH_TOOLS_SEARCH_SPACE_H
 #define ORTH_TOOLS_SEARCH_SPACE_H
@@ -77,8 +77,9 @@ bool orth_candidate_offloads(const orth_candidate *c);
 bool orth_candidate_splits_update(const orth_candidate *c);
 /* The key of run files that says what of a class leaves. */
 orth_option_id orth_away_key(orth_away a);
-/* Its values into a configuration. */
-void orth_candidate_put(const orth_candidate *c, orth_config *cfg);
+/* Its values into a configuration, and those of the base in keys that only some candidates can have: limits of memory that is used, and what stays of the
+ * optimizer. */
+void orth_candidate_put(const orth_candidate *c, const orth_config *base, orth_config *cfg);
 /* The same, and names the search as the place that they are from. */
 void orth_candidate_set(const orth_candidate *c, orth_config *cfg);
 /* "tp 4, pp 2 (interleaved x 5), dp 8, ZeRO 1, micro-batch 1, recompute full": what is not 1 or none. */
