@@ -114,7 +114,8 @@ bool orth_import_is_script(const orth_importer *x);
 
 /* The keys that follow from parts. All other rows were applied. */
 orth_status orth_import_combine(orth_importer *x);
-/* Of these the model, and the layers of its pipeline stages. */
+/* Of these the numbers of ranks and sequences, the model, and the layers of its pipeline stages. */
+orth_status orth_import_batch(orth_importer *x);
 orth_status orth_import_model(orth_importer *x);
 orth_status orth_import_stages(orth_importer *x);
 
