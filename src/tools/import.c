@@ -327,6 +327,13 @@ orth_status orth_import_set_int(orth_importer *x, const char *place, const char 
     return orth_import_set(x, place, key, text);
 }
 
+orth_status orth_import_set_real(orth_importer *x, const char *place, const char *key, double value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.15g", value);
+    return orth_import_set(x, place, key, text);
+}
+
 void orth_import_unused(orth_importer *x, const char *place, const char *why)
 {
     orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is not used: %s", ORTH_SHOWN(place), why);

@@ -87,6 +87,8 @@ bool orth_import_has(const orth_importer *x, const char *pair);
 /* The first pair that sets this key, or NULL; and whether there is one. */
 const orth_import_pair *orth_import_giving(const orth_importer *x, const char *key);
 bool orth_import_gives(const orth_importer *x, const char *key);
+/* A part as a number of at least `least`; `fallback` where it is not given. ORTH_ERR_ARG for another word. */
+orth_status orth_import_number(orth_importer *x, orth_import_part part, double least, double fallback, double *out);
 /* A part as a whole number of at least 1; `fallback` where it is not given. ORTH_ERR_ARG for another word. */
 orth_status orth_import_count(orth_importer *x, orth_import_part part, int64_t fallback, int64_t *out);
 /* The last pair of a key of theirs, or NULL; and whether there is one. */
@@ -100,6 +102,7 @@ bool orth_import_stays(const orth_config *c, const char *key);
  * pair has set the key to something else; in a script, whose branches are all read, that is a warning, and the last counts. */
 orth_status orth_import_set(orth_importer *x, const char *place, const char *key, const char *value);
 orth_status orth_import_set_int(orth_importer *x, const char *place, const char *key, int64_t value);
+orth_status orth_import_set_real(orth_importer *x, const char *place, const char *key, double value);
 /* Two pairs say different things of a key here: what each makes of it. ORTH_ERR_ARG, but of a script ORTH_OK and a warning. */
 orth_status orth_import_contradict(orth_importer *x, const orth_import_pair *a, const orth_import_pair *b, const char *key, const char *of_a, const char *of_b);
 /* Says that a key of theirs is not used. */
@@ -114,8 +117,9 @@ bool orth_import_is_script(const orth_importer *x);
 
 /* The keys that follow from parts. All other rows were applied. */
 orth_status orth_import_combine(orth_importer *x);
-/* Of these the numbers of ranks and sequences, the model, and the layers of its pipeline stages. */
+/* Of these the numbers of ranks and sequences, the optimizer and its schedule, the model, and the layers of its pipeline stages. */
 orth_status orth_import_batch(orth_importer *x);
+orth_status orth_import_optimizer(orth_importer *x);
 orth_status orth_import_model(orth_importer *x);
 orth_status orth_import_stages(orth_importer *x);
 

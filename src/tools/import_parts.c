@@ -1,6 +1,6 @@
 /* import_parts.c -- keys here that several keys of another program decide together. Each function below is about one of them; it does nothing where
- * its parts are not given. Keys that rows set by themselves are in the configuration already. Ranks and batches are in import_batch.c, the model in
- * import_model.c, layers of stages in import_stages.c. */
+ * its parts are not given. Keys that rows set by themselves are in the configuration already. Ranks and batches are in import_batch.c, the
+ * optimizer and its schedule in import_optimizer.c, the model in import_model.c, layers of stages in import_stages.c. */
 #include "tools/import_impl.h"
 #include "model/config.h"
 
@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A part as a number; `fallback` where it is not given. ORTH_ERR_ARG for another word. */
-static orth_status number(orth_importer *x, orth_import_part part, double least, double fallback, double *out)
+orth_status orth_import_number(orth_importer *x, orth_import_part part, double least, double fallback, double *out)
 {
     const orth_import_pair *p = orth_import_find(x, part);
     char *end = NULL;
@@ -23,7 +22,7 @@ static orth_status number(orth_importer *x, orth_import_part part, double least,
 orth_status orth_import_count(orth_importer *x, orth_import_part part, int64_t fallback, int64_t *out)
 {
     double v;
-    ORTH_TRY(number(x, part, 1, (double)fallback, &v));
+    ORTH_TRY(orth_import_number(x, part, 1, (double)fallback, &v));
     if (v != floor(v))
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%g: must be a whole number", orth_import_find(x, part)->place, v);
     *out = (int64_t)v;
@@ -137,8 +136,8 @@ static orth_status set_overlap(orth_importer *x)
 /* NeMo's weights are in fp32 unless its switch says that the optimizer has a copy in fp32; FSDP has no such switch, its shards are the copy. */
 static orth_status set_amp_o2(orth_importer *x)
 {
-    static const char *const fp32 = "weights are in fp32 there, and a 16-bit copy of each is made for a product; the plan has weights in precision.compute with a "
-                                    "master in fp32, as with O2";
+    static const char *const fp32 = "weights are in fp32 there, and a 16-bit copy of each is made for a product; the plan has weights in "
+                                    "precision.compute with a master in fp32, as with O2";
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_amp_o2);
     const bool narrow = x->cfg->precision_compute != ORTH_precision_compute_fp32, fsdp = orth_import_is_true(orth_import_find(x, ORTH_PART_fsdp));
     if (p && !narrow)
@@ -246,8 +245,8 @@ static orth_status set_products(orth_importer *x)
             ORTH_TRY(set_delayed(x, format->place));
         return orth_import_set(x, format->place, "precision.products", orth_option_choice(ORTH_OPT_precision_products, i));
     }
-    return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s with the recipe %s: there are delayed and tensorwise with hybrid, blockwise and mxfp8 with e4m3", format->place,
-                     ORTH_SHOWN(format->value), ORTH_SHOWN(name));
+    return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s with the recipe %s: there are delayed and tensorwise with hybrid, blockwise and mxfp8 with e4m3",
+                     format->place, ORTH_SHOWN(format->value), ORTH_SHOWN(name));
 }
 
 /* Megatron-LM and NeMo take fp8 without a 16-bit type beside it; who means bf16 has left a key out. */
@@ -259,13 +258,6 @@ static orth_status warn_of_wide_rest(orth_importer *x)
         orth_log(x->ctx, ORTH_LOG_WARN, "import", "%s=%s: products are %s, and all else is fp32, as no key says bf16 or fp16", ORTH_SHOWN(p->place),
                  ORTH_SHOWN(p->value), orth_option_choice(ORTH_OPT_precision_products, (int)c->precision_products));
     return ORTH_OK;
-}
-
-static orth_status set_real(orth_importer *x, const char *place, const char *key, double value)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%.15g", value);
-    return orth_import_set(x, place, key, text);
 }
 
 static orth_status set_loss_scale(orth_importer *x)
@@ -281,8 +273,8 @@ static orth_status set_loss_scale(orth_importer *x)
         return orth_import_set(x, first->place, "precision.loss_scale_start", first->value);
     if (!power)
         return ORTH_OK;
-    ORTH_TRY(number(x, ORTH_PART_scale_power, 0, 0, &v));
-    return set_real(x, power->place, "precision.loss_scale_start", exp2(v));
+    ORTH_TRY(orth_import_number(x, ORTH_PART_scale_power, 0, 0, &v));
+    return orth_import_set_real(x, power->place, "precision.loss_scale_start", exp2(v));
 }
 
 /* ---- layout ---- */
@@ -389,7 +381,7 @@ static orth_status set_prefetch(orth_importer *x)
 {
     const orth_import_pair *p = find_of_zero_3(x, ORTH_PART_prefetch_elems);
     double elems;
-    ORTH_TRY(number(x, ORTH_PART_prefetch_elems, 0, 0, &elems));
+    ORTH_TRY(orth_import_number(x, ORTH_PART_prefetch_elems, 0, 0, &elems));
     if (!p)
         return ORTH_OK;
     if (elems == 0)
@@ -446,7 +438,7 @@ static orth_status set_gather_unit(orth_importer *x)
     if (!by_size)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP and NO_WRAP", p->place, ORTH_SHOWN(p->value));
     double elems;
-    ORTH_TRY(number(x, ORTH_PART_wrap_elems, 0, 1e8, &elems));
+    ORTH_TRY(orth_import_number(x, ORTH_PART_wrap_elems, 0, 1e8, &elems));
     ORTH_TRY(orth_import_set(x, p->place, "parallel.gather_unit", "elements"));
     return orth_import_set_int(x, least ? least->place : p->place, "parallel.gather_size", ORTH_MAX((int64_t)elems, 1));
 }
@@ -490,8 +482,8 @@ static orth_status set_recompute_layers(orth_importer *x)
         if (p && x->cfg->memory_recompute == ORTH_memory_recompute_full)
             ORTH_TRY(orth_import_set(x, p->place, parts[i].key, p->value));
         else if (p && selective && parts[i].part == ORTH_PART_recompute_method && x->tool == ORTH_TOOL_megatron)
-            return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: Megatron-LM has no method of selective recomputation: give --recompute-granularity full, or no method",
-                             p->place, ORTH_SHOWN(p->value));
+            return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: Megatron-LM has no method of selective recomputation: give --recompute-granularity full, or "
+                             "no method", p->place, ORTH_SHOWN(p->value));
         else if (p)
             orth_import_unused(x, p->place, "it is of full recomputation");
     }
@@ -540,8 +532,8 @@ static orth_status set_host_checkpoints(orth_importer *x)
 static orth_status set_chunks(orth_importer *x)
 {
     const orth_import_pair *of_layers = orth_import_find(x, ORTH_PART_layers_of_chunk), *p = of_layers ? of_layers : orth_import_find(x, ORTH_PART_chunks);
-    const int64_t counted = orth_import_is_true(orth_import_find(x, ORTH_PART_embedding_counts)) + orth_import_is_true(orth_import_find(x, ORTH_PART_loss_counts));
-    const int64_t layers = x->cfg->model_layers + counted, pp = x->cfg->parallel_pp;
+    const orth_import_pair *embedding = orth_import_find(x, ORTH_PART_embedding_counts), *loss = orth_import_find(x, ORTH_PART_loss_counts);
+    const int64_t layers = x->cfg->model_layers + orth_import_is_true(embedding) + orth_import_is_true(loss), pp = x->cfg->parallel_pp;
     int64_t n;
     if (!p)
         return ORTH_OK;
@@ -558,129 +550,6 @@ static orth_status set_chunks(orth_importer *x)
     return orth_import_set(x, p->place, "parallel.pipeline", "interleaved");
 }
 
-/* ---- schedule and optimizer ---- */
-
-static int64_t steps_of(const orth_importer *x, double samples)
-{
-    return (int64_t)ceil(samples / (double)x->cfg->train_global_batch);
-}
-
-static orth_status set_steps(orth_importer *x)
-{
-    const orth_import_pair *p = orth_import_find(x, ORTH_PART_samples);
-    double samples;
-    ORTH_TRY(number(x, ORTH_PART_samples, 1, 0, &samples));
-    return p ? orth_import_set_int(x, p->place, "train.steps", steps_of(x, samples)) : ORTH_OK;
-}
-
-/* The way down of wsd ends with the run, there with its lr_decay_iters. */
-static orth_status set_wsd(orth_importer *x)
-{
-    const orth_import_pair *end = orth_import_find(x, ORTH_PART_decay_steps), *end_samples = orth_import_find(x, ORTH_PART_decay_samples);
-    const orth_import_pair *steps = orth_import_find(x, ORTH_PART_wsd_steps), *down = steps ? steps : orth_import_find(x, ORTH_PART_wsd_samples);
-    double samples, last, n;
-    ORTH_TRY(number(x, ORTH_PART_decay_samples, 1, 0, &samples));
-    ORTH_TRY(number(x, ORTH_PART_decay_steps, 1, (double)steps_of(x, samples), &last));
-    end = end ? end : end_samples;
-    if (end && (int64_t)last != x->cfg->train_steps)
-        orth_import_unused(x, end->place, "the way down of wsd ends with the run, train.steps");
-    if (!down)
-        return ORTH_OK;
-    ORTH_TRY(number(x, steps ? ORTH_PART_wsd_steps : ORTH_PART_wsd_samples, 1, 0, &n));
-    return orth_import_set_int(x, down->place, "schedule.decay_steps", steps ? (int64_t)n : steps_of(x, n));
-}
-
-/* There the way down begins at step 0 and the warm-up is a part of it; here it begins after the warm-up. */
-static orth_status set_warmup_and_decay(orth_importer *x)
-{
-    const orth_import_pair *down = orth_import_find(x, ORTH_PART_decay_steps), *share = orth_import_find(x, ORTH_PART_warmup_fraction);
-    const orth_import_pair *down_samples = orth_import_find(x, ORTH_PART_decay_samples), *up = orth_import_find(x, ORTH_PART_warmup_samples);
-    double decay, samples, fraction, warmup;
-    ORTH_TRY(number(x, ORTH_PART_decay_samples, 1, 0, &samples));
-    ORTH_TRY(number(x, ORTH_PART_decay_steps, 1, down_samples ? (double)steps_of(x, samples) : (double)x->cfg->train_steps, &decay));
-    ORTH_TRY(number(x, ORTH_PART_warmup_fraction, 0, 0, &fraction));
-    ORTH_TRY(number(x, ORTH_PART_warmup_samples, 0, 0, &warmup));
-    if (share)
-        ORTH_TRY(orth_import_set_int(x, share->place, "schedule.warmup_steps", (int64_t)(fraction * decay)));
-    if (up)
-        ORTH_TRY(orth_import_set_int(x, up->place, "schedule.warmup_steps", steps_of(x, warmup)));
-    down = down ? down : down_samples;
-    if (x->cfg->schedule_name == ORTH_schedule_name_wsd)
-        return set_wsd(x);
-    if (!down)
-        return ORTH_OK;
-    if ((int64_t)decay <= x->cfg->schedule_warmup_steps)
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be more than the warm-up, %" PRId64 " steps", down->place, ORTH_SHOWN(down->value),
-                         x->cfg->schedule_warmup_steps);
-    return orth_import_set_int(x, down->place, "schedule.decay_steps", (int64_t)decay - x->cfg->schedule_warmup_steps);
-}
-
-/* Which schedule of DeepSpeed's; NULL: none that there is here. */
-static const orth_import_pair *find_schedule(const orth_importer *x)
-{
-    const orth_import_pair *type = NULL;
-    for (const orth_import_pair *p = x->first; p; p = p->next)
-        type = p->row && p->row->kind == ORTH_ROW_GIVES && strcmp(p->row->key, "schedule.name") == 0 ? p : type;
-    return type;
-}
-
-/* WarmupLR and WarmupDecayLR set a rate of their own, whatever the optimizer's is. Where it is left to a default, or to who calls DeepSpeed, a
- * rate that was given elsewhere stays. */
-static orth_status set_rate(orth_importer *x)
-{
-    const orth_import_pair *lr = orth_import_find(x, ORTH_PART_ds_lr), *peak = orth_import_find(x, ORTH_PART_ds_peak), *type = find_schedule(x);
-    const bool own = type && (strcmp(type->value, "WarmupLR") == 0 || strcmp(type->value, "WarmupDecayLR") == 0);
-    const bool open = !peak && (orth_import_has(x, "scheduler.params.warmup_max_lr=auto") || (!lr && ORTH_CONFIG_IS_SET(x->cfg, optimizer, lr)));
-    char why[160];
-    if (peak && !own)
-        orth_import_unused(x, peak->place, "only WarmupLR and WarmupDecayLR have a rate of their own");
-    if (!own || open || x->tool != ORTH_TOOL_deepspeed)
-        return lr ? orth_import_set(x, lr->place, "optimizer.lr", lr->value) : ORTH_OK;
-    snprintf(why, sizeof why, "%.20s trains with scheduler.params.warmup_max_lr, %.40s%s", type->value, peak ? ORTH_SHOWN(peak->value) : "0.001",
-             peak ? "" : " where it is not given");
-    if (lr)
-        orth_import_unused(x, lr->place, why);
-    return orth_import_set(x, peak ? peak->place : type->place, "optimizer.lr", peak ? peak->value : "0.001");
-}
-
-/* DeepSpeed's schedules: 1,000 steps of warm-up by default, 2 at least; an end at 0, or at 0.0001 of the rate. */
-static orth_status set_scheduler(orth_importer *x)
-{
-    const orth_import_pair *type = find_schedule(x), *end = orth_import_find(x, ORTH_PART_cosine_end), *up = orth_import_find(x, ORTH_PART_ds_warmup);
-    double steps;
-    if (x->tool != ORTH_TOOL_deepspeed || !type)
-        return ORTH_OK;
-    ORTH_TRY(number(x, ORTH_PART_ds_warmup, 0, 1000, &steps));
-    ORTH_TRY(orth_import_set_int(x, up ? up->place : type->place, "schedule.warmup_steps", ORTH_MAX(2, (int64_t)steps)));
-    if (strcmp(type->value, "WarmupDecayLR") == 0)
-        return orth_import_set(x, type->place, "schedule.min_lr_ratio", "0");
-    if (strcmp(type->value, "WarmupCosineLR") == 0)
-        return orth_import_set(x, end ? end->place : type->place, "schedule.min_lr_ratio", end ? end->value : "0.0001");
-    return ORTH_OK;
-}
-
-static orth_status set_least_lr(orth_importer *x)
-{
-    const orth_import_pair *p = orth_import_find(x, ORTH_PART_min_lr);
-    double least;
-    ORTH_TRY(number(x, ORTH_PART_min_lr, 0, 0, &least));
-    if (!p || !orth_import_gives(x, "optimizer.lr"))
-        return ORTH_OK;
-    if (!(x->cfg->optimizer_lr > 0) || least > x->cfg->optimizer_lr)
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%g: is more than the learning rate, %g", p->place, least, x->cfg->optimizer_lr);
-    return set_real(x, p->place, "schedule.min_lr_ratio", least / x->cfg->optimizer_lr);
-}
-
-static orth_status set_betas(orth_importer *x)
-{
-    const orth_import_pair *first = orth_import_find(x, ORTH_PART_beta1), *second = orth_import_find(x, ORTH_PART_beta2);
-    char text[96];
-    if (!first || !second || x->cfg->optimizer_name == ORTH_optimizer_name_sgd)
-        return ORTH_OK;
-    snprintf(text, sizeof text, "[%.32s, %.32s]", first->value, second->value);
-    return orth_import_set(x, second->place, "optimizer.betas", text);
-}
-
 orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down, the model before its stages. */
@@ -688,7 +557,7 @@ orth_status orth_import_combine(orth_importer *x)
         set_precision, set_fp8_autocast, set_reduction, set_overlap, set_amp_o2, set_products, warn_of_wide_rest, set_offload, set_offload_ratio,
         set_offload_layers, set_loss_scale, orth_import_batch, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics, set_shards,
         set_whole, set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints, set_cp_kind,
-        set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate, set_least_lr, set_betas, orth_import_model, orth_import_stages};
+        set_chunks, orth_import_optimizer, orth_import_model, orth_import_stages};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
     return ORTH_OK;
