@@ -3,19 +3,18 @@
 #include "tools/import_impl.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
-static int64_t steps_of(const orth_importer *x, double samples)
+static int64_t steps_of(const orth_importer *x, int64_t samples)
 {
-    return (int64_t)ceil(samples / (double)x->cfg->train_global_batch);
+    return orth_div_up(samples, x->cfg->train_global_batch);
 }
 
 static orth_status set_steps(orth_importer *x)
 {
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_samples);
-    double samples;
-    ORTH_TRY(orth_import_number(x, ORTH_PART_samples, 1, 0, &samples));
+    int64_t samples;
+    ORTH_TRY(orth_import_count(x, ORTH_PART_samples, 0, &samples));
     return p ? orth_import_set_int(x, p->place, "train.steps", steps_of(x, samples)) : ORTH_OK;
 }
 
@@ -24,16 +23,16 @@ static orth_status set_wsd(orth_importer *x)
 {
     const orth_import_pair *end = orth_import_find(x, ORTH_PART_decay_steps), *end_samples = orth_import_find(x, ORTH_PART_decay_samples);
     const orth_import_pair *steps = orth_import_find(x, ORTH_PART_wsd_steps), *down = steps ? steps : orth_import_find(x, ORTH_PART_wsd_samples);
-    double samples, last, n;
-    ORTH_TRY(orth_import_number(x, ORTH_PART_decay_samples, 1, 0, &samples));
-    ORTH_TRY(orth_import_number(x, ORTH_PART_decay_steps, 1, (double)steps_of(x, samples), &last));
+    int64_t samples, last, n;
+    ORTH_TRY(orth_import_count(x, ORTH_PART_decay_samples, 0, &samples));
+    ORTH_TRY(orth_import_count(x, ORTH_PART_decay_steps, steps_of(x, samples), &last));
     end = end ? end : end_samples;
-    if (end && (int64_t)last != x->cfg->train_steps)
+    if (end && last != x->cfg->train_steps)
         orth_import_unused(x, end->place, "the way down of wsd ends with the run, train.steps");
     if (!down)
         return ORTH_OK;
-    ORTH_TRY(orth_import_number(x, steps ? ORTH_PART_wsd_steps : ORTH_PART_wsd_samples, 1, 0, &n));
-    return orth_import_set_int(x, down->place, "schedule.decay_steps", steps ? (int64_t)n : steps_of(x, n));
+    ORTH_TRY(orth_import_count(x, steps ? ORTH_PART_wsd_steps : ORTH_PART_wsd_samples, 0, &n));
+    return orth_import_set_int(x, down->place, "schedule.decay_steps", steps ? n : steps_of(x, n));
 }
 
 /* There the way down begins at step 0 and the warm-up is a part of it; here it begins after the warm-up. */
@@ -41,24 +40,29 @@ static orth_status set_warmup_and_decay(orth_importer *x)
 {
     const orth_import_pair *down = orth_import_find(x, ORTH_PART_decay_steps), *share = orth_import_find(x, ORTH_PART_warmup_fraction);
     const orth_import_pair *down_samples = orth_import_find(x, ORTH_PART_decay_samples), *up = orth_import_find(x, ORTH_PART_warmup_samples);
-    double decay, samples, fraction, warmup;
-    ORTH_TRY(orth_import_number(x, ORTH_PART_decay_samples, 1, 0, &samples));
-    ORTH_TRY(orth_import_number(x, ORTH_PART_decay_steps, 1, down_samples ? (double)steps_of(x, samples) : (double)x->cfg->train_steps, &decay));
+    static const orth_import_part of_wsd[] = {ORTH_PART_wsd_steps, ORTH_PART_wsd_samples};
+    int64_t decay, samples, warmup;
+    double fraction;
+    ORTH_TRY(orth_import_count(x, ORTH_PART_decay_samples, 0, &samples));
+    ORTH_TRY(orth_import_count(x, ORTH_PART_decay_steps, down_samples ? steps_of(x, samples) : x->cfg->train_steps, &decay));
     ORTH_TRY(orth_import_number(x, ORTH_PART_warmup_fraction, 0, 0, &fraction));
-    ORTH_TRY(orth_import_number(x, ORTH_PART_warmup_samples, 0, 0, &warmup));
+    ORTH_TRY(orth_import_whole(x, ORTH_PART_warmup_samples, 0, 0, &warmup));
+    if (fraction > 1)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be at most 1", share->place, ORTH_SHOWN(share->value));
     if (share)
-        ORTH_TRY(orth_import_set_int(x, share->place, "schedule.warmup_steps", (int64_t)(fraction * decay)));
+        ORTH_TRY(orth_import_set_int(x, share->place, "schedule.warmup_steps", (int64_t)(fraction * (double)decay)));
     if (up)
         ORTH_TRY(orth_import_set_int(x, up->place, "schedule.warmup_steps", steps_of(x, warmup)));
     down = down ? down : down_samples;
     if (x->cfg->schedule_name == ORTH_schedule_name_wsd)
         return set_wsd(x);
+    orth_import_unused_parts(x, of_wsd, ORTH_COUNT(of_wsd), "the schedule is not wsd");
     if (!down)
         return ORTH_OK;
-    if ((int64_t)decay <= x->cfg->schedule_warmup_steps)
+    if (decay <= x->cfg->schedule_warmup_steps)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be more than the warm-up, %" PRId64 " steps", down->place, ORTH_SHOWN(down->value),
                          x->cfg->schedule_warmup_steps);
-    return orth_import_set_int(x, down->place, "schedule.decay_steps", (int64_t)decay - x->cfg->schedule_warmup_steps);
+    return orth_import_set_int(x, down->place, "schedule.decay_steps", decay - x->cfg->schedule_warmup_steps);
 }
 
 /* Which schedule of DeepSpeed's; NULL: none that there is here. */
@@ -93,11 +97,16 @@ static orth_status set_rate(orth_importer *x)
 static orth_status set_scheduler(orth_importer *x)
 {
     const orth_import_pair *type = find_schedule(x), *end = orth_import_find(x, ORTH_PART_cosine_end), *up = orth_import_find(x, ORTH_PART_ds_warmup);
-    double steps;
-    if (x->tool != ORTH_TOOL_deepspeed || !type)
+    static const orth_import_part params[] = {ORTH_PART_ds_warmup, ORTH_PART_cosine_end};
+    int64_t steps;
+    if (x->tool != ORTH_TOOL_deepspeed || !type) {
+        orth_import_unused_parts(x, params, ORTH_COUNT(params), "no schedule is given that there is here");
         return ORTH_OK;
-    ORTH_TRY(orth_import_number(x, ORTH_PART_ds_warmup, 0, 1000, &steps));
-    ORTH_TRY(orth_import_set_int(x, up ? up->place : type->place, "schedule.warmup_steps", ORTH_MAX(2, (int64_t)steps)));
+    }
+    if (strcmp(type->value, "WarmupCosineLR") != 0)
+        orth_import_unused_parts(x, params + 1, 1, "only WarmupCosineLR has it");
+    ORTH_TRY(orth_import_whole(x, ORTH_PART_ds_warmup, 0, 1000, &steps));
+    ORTH_TRY(orth_import_set_int(x, up ? up->place : type->place, "schedule.warmup_steps", ORTH_MAX(2, steps)));
     if (strcmp(type->value, "WarmupDecayLR") == 0)
         return orth_import_set(x, type->place, "schedule.min_lr_ratio", "0");
     if (strcmp(type->value, "WarmupCosineLR") == 0)
@@ -110,6 +119,8 @@ static orth_status set_least_lr(orth_importer *x)
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_min_lr);
     double least;
     ORTH_TRY(orth_import_number(x, ORTH_PART_min_lr, 0, 0, &least));
+    if (p && !p->is_default && !orth_import_gives(x, "optimizer.lr"))
+        orth_import_unused(x, p->place, "the learning rate is not given: give it, or schedule.min_lr_ratio");
     if (!p || !orth_import_gives(x, "optimizer.lr"))
         return ORTH_OK;
     if (!(x->cfg->optimizer_lr > 0) || least > x->cfg->optimizer_lr)
@@ -117,14 +128,25 @@ static orth_status set_least_lr(orth_importer *x)
     return orth_import_set_real(x, p->place, "schedule.min_lr_ratio", least / x->cfg->optimizer_lr);
 }
 
+/* Where one of the two is given, the other is that of the run file: its default there counts only where nothing else gave optimizer.betas. */
 static orth_status set_betas(orth_importer *x)
 {
+    static const orth_import_part parts[] = {ORTH_PART_beta1, ORTH_PART_beta2};
     const orth_import_pair *first = orth_import_find(x, ORTH_PART_beta1), *second = orth_import_find(x, ORTH_PART_beta2);
+    const double *before = x->cfg->optimizer_betas.v;
+    double betas[2];
     char text[96];
-    if (!first || !second || x->cfg->optimizer_name == ORTH_optimizer_name_sgd)
+    if (x->cfg->optimizer_name == ORTH_optimizer_name_sgd) {
+        orth_import_unused_parts(x, parts, ORTH_COUNT(parts), "SGD has no such moments");
         return ORTH_OK;
-    snprintf(text, sizeof text, "[%.32s, %.32s]", first->value, second->value);
-    return orth_import_set(x, second->place, "optimizer.betas", text);
+    }
+    if (!first && !second)
+        return ORTH_OK;
+    for (int i = 0; i < 2; i++)
+        ORTH_TRY(orth_import_number(x, parts[i], 0, before[i], &betas[i]));
+    snprintf(text, sizeof text, "[%.15g, %.15g]", betas[0], betas[1]);
+    const orth_import_pair *given = second && (!first || first->is_default || !second->is_default) ? second : first;
+    return orth_import_set(x, given->place, "optimizer.betas", text);
 }
 
 orth_status orth_import_optimizer(orth_importer *x)

@@ -9,38 +9,86 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- numbers and switches ---- */
+
+const char *orth_import_not_real(const char *text)
+{
+    char *end;
+    strtod(text, &end);
+    return *text && !*end && !text[strspn(text, "+-.0123456789eE")] ? NULL : "must be a number";
+}
+
+const char *orth_import_not_whole(const orth_importer *x, const char *text)
+{
+    const char *digits = text + (*text == '-');
+    if (!*digits || digits[strspn(digits, "0123456789")])
+        return "must be a whole number, written in digits";
+    return orth_import_is_octal(x, text) ? "begins with 0, and YAML reads it as octal" : NULL;
+}
+
+bool orth_import_is_octal(const orth_importer *x, const char *text)
+{
+    return orth_tool_form(x->tool) == ORTH_FORM_YAML && text[0] == '0' && text[1] && !text[strspn(text, "0123456789")];
+}
+
 orth_status orth_import_number(orth_importer *x, orth_import_part part, double least, double fallback, double *out)
 {
+    const double most = 1e15;
     const orth_import_pair *p = orth_import_find(x, part);
-    char *end = NULL;
-    *out = p ? strtod(p->value, &end) : fallback;
-    if (p && (*end || !(*out >= least && *out <= 1e15)))
+    const double v = p ? strtod(p->value, NULL) : fallback;
+    if (p && (orth_import_not_real(p->value) || v < least))
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be a number of at least %g", p->place, ORTH_SHOWN(p->value), least);
+    if (p && v > most)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be at most %g", p->place, ORTH_SHOWN(p->value), most);
+    *out = v;
+    return ORTH_OK;
+}
+
+orth_status orth_import_whole(orth_importer *x, orth_import_part part, int64_t least, int64_t fallback, int64_t *out)
+{
+    const orth_import_pair *p = orth_import_find(x, part);
+    const char *wrong = p ? orth_import_not_whole(x, p->value) : NULL;
+    double v;
+    ORTH_TRY(orth_import_number(x, part, (double)least, (double)fallback, &v));
+    if (wrong)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: %s", p->place, ORTH_SHOWN(p->value), wrong);
+    *out = (int64_t)v;
     return ORTH_OK;
 }
 
 orth_status orth_import_count(orth_importer *x, orth_import_part part, int64_t fallback, int64_t *out)
 {
-    double v;
-    ORTH_TRY(orth_import_number(x, part, 1, (double)fallback, &v));
-    if (v != floor(v))
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%g: must be a whole number", orth_import_find(x, part)->place, v);
-    *out = (int64_t)v;
-    return ORTH_OK;
+    return orth_import_whole(x, part, 1, fallback, out);
 }
-
-/* ---- precision ---- */
 
 /* Python takes most words for true: here only the words of JSON count. */
 static const char *const of_switch[] = {"true", "false"};
 
-static orth_status check_switch(orth_importer *x, orth_import_part part)
+static orth_status check_switches(orth_importer *x)
 {
-    const orth_import_pair *p = orth_import_find(x, part);
-    if (!p || orth_import_is_word(p, of_switch, ORTH_COUNT(of_switch)))
-        return ORTH_OK;
-    return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be true or false", p->place, ORTH_SHOWN(p->value));
+    static const orth_import_part switches[] = {
+        ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_offload_all, ORTH_PART_sequence_parallel, ORTH_PART_fsdp, ORTH_PART_amp_o2, ORTH_PART_split_inputs,
+        ORTH_PART_host_checkpoints, ORTH_PART_embedding_counts, ORTH_PART_loss_counts, ORTH_PART_swiglu, ORTH_PART_rotary, ORTH_PART_rope_scaling,
+        ORTH_PART_no_bias, ORTH_PART_bias, ORTH_PART_qkv_bias, ORTH_PART_group_query};
+    for (int i = 0; i < ORTH_COUNT(switches); i++) {
+        const orth_import_pair *p = orth_import_find(x, switches[i]);
+        if (p && !orth_import_is_word(p, of_switch, ORTH_COUNT(of_switch)))
+            return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be true or false", p->place, ORTH_SHOWN(p->value));
+    }
+    return ORTH_OK;
 }
+
+/* Says that parts are not used, where they are given: nobody wrote a default. */
+void orth_import_unused_parts(orth_importer *x, const orth_import_part *parts, int num, const char *why)
+{
+    for (int i = 0; i < num; i++) {
+        const orth_import_pair *p = orth_import_find(x, parts[i]);
+        if (p && !p->is_default)
+            orth_import_unused(x, p->place, why);
+    }
+}
+
+/* ---- precision ---- */
 
 /* A section of DeepSpeed's with other keys, but without the one that switches it on. */
 static orth_status say_off(orth_importer *x, const char *section)
@@ -48,7 +96,8 @@ static orth_status say_off(orth_importer *x, const char *section)
     const char *enabled = orth_arena_printf(x->ctx, &x->arena, "%s.enabled", section), *place = orth_import_place(x, section);
     if (!enabled || !place)
         return ORTH_ERR_NOMEM;
-    for (const orth_import_pair *p = x->first; p && !orth_import_is_given(x, enabled); p = p->next)
+    const bool is_said = orth_import_is_given(x, enabled); /* looked for once: there may be very many keys */
+    for (const orth_import_pair *p = x->first; p && !is_said; p = p->next)
         if (orth_import_is_in(p, section)) {
             orth_import_unused(x, place, "without its key enabled it is off");
             return ORTH_OK;
@@ -80,8 +129,6 @@ static orth_status set_precision(orth_importer *x)
     static const char *const sections[] = {"bf16", "fp16", "bfloat16"};
     const orth_import_pair *bf16 = orth_import_find(x, ORTH_PART_bf16), *fp16 = orth_import_find(x, ORTH_PART_fp16);
     const orth_import_pair *older = x->tool == ORTH_TOOL_deepspeed ? orth_import_at(x, "bfloat16.enabled") : NULL; /* an older name of bf16.enabled */
-    ORTH_TRY(check_switch(x, ORTH_PART_bf16));
-    ORTH_TRY(check_switch(x, ORTH_PART_fp16));
     for (int i = 0; x->tool == ORTH_TOOL_deepspeed && i < ORTH_COUNT(sections); i++)
         ORTH_TRY(say_off(x, sections[i]));
     if (orth_import_is_true(bf16) && orth_import_is_true(fp16))
@@ -171,7 +218,6 @@ static orth_status set_offload(orth_importer *x)
 {
     static const char *const keys[] = {"memory.offload_optimizer", "memory.offload_params", "memory.offload_gradients"};
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_offload_all);
-    ORTH_TRY(check_switch(x, ORTH_PART_offload_all));
     for (int i = 0; orth_import_is_true(p) && i < ORTH_COUNT(keys); i++)
         ORTH_TRY(orth_import_set(x, p->place, keys[i], "host"));
     return ORTH_OK;
@@ -197,10 +243,10 @@ static orth_status set_offload_ratio(orth_importer *x)
 static orth_status set_offload_layers(orth_importer *x)
 {
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_offload_layers);
-    char *end, why[224];
+    char why[224];
     if (!p)
         return ORTH_OK;
-    const double given = strtod(p->value, &end);
+    const double given = orth_import_not_whole(x, p->value) ? 0 : strtod(p->value, NULL);
     orth_model_config model = {.layers = x->cfg->model_layers};
     const bool given_here = ORTH_CONFIG_IS_SET(x->cfg, model, layers);
     if (!given_here && x->cfg->model_preset[0])
@@ -209,7 +255,7 @@ static orth_status set_offload_layers(orth_importer *x)
         orth_import_unused(x, p->place, "the number of layers is not given here: give memory.offload_activations=host if those of all leave");
         return ORTH_OK;
     }
-    if (!*end && given >= 1 && given >= (double)model.layers - 1)
+    if (given >= 1 && given >= (double)model.layers - 1)
         return orth_import_set(x, p->place, "memory.offload_activations", "host");
     snprintf(why, sizeof why, "the activations of %.20s of %" PRId64 " layers do not leave alone: give memory.offload_activations=host if those of all leave",
              ORTH_SHOWN(p->value), model.layers);
@@ -234,8 +280,11 @@ static orth_status set_delayed(orth_importer *x, const char *place)
 static orth_status set_products(orth_importer *x)
 {
     const orth_import_pair *format = orth_import_find(x, ORTH_PART_fp8_format), *recipe = orth_import_find(x, ORTH_PART_fp8_recipe);
-    if (!format)
+    static const orth_import_part beside[] = {ORTH_PART_fp8_recipe, ORTH_PART_amax_history, ORTH_PART_amax_algo};
+    if (!format) {
+        orth_import_unused_parts(x, beside, ORTH_COUNT(beside), "fp8_format is not given");
         return ORTH_OK;
+    }
     const char *name = recipe ? recipe->value : "delayed";
     for (int i = 0; i < ORTH_COUNT(orth_import_fp8); i++) {
         const orth_import_fp8_words *w = &orth_import_fp8[i];
@@ -243,6 +292,8 @@ static orth_status set_products(orth_importer *x)
             continue;
         if (i == ORTH_precision_products_fp8_delayed)
             ORTH_TRY(set_delayed(x, format->place));
+        else
+            orth_import_unused_parts(x, beside + 1, ORTH_COUNT(beside) - 1, "only delayed scaling has a history");
         return orth_import_set(x, format->place, "precision.products", orth_option_choice(ORTH_OPT_precision_products, i));
     }
     return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s with the recipe %s: there are delayed and tensorwise with hybrid, blockwise and mxfp8 with e4m3",
@@ -264,8 +315,10 @@ static orth_status set_loss_scale(orth_importer *x)
 {
     const orth_import_pair *fixed = orth_import_find(x, ORTH_PART_static_scale), *first = orth_import_find(x, ORTH_PART_first_scale);
     const orth_import_pair *power = orth_import_find(x, ORTH_PART_scale_power);
-    double v;
+    static const orth_import_part moving[] = {ORTH_PART_first_scale, ORTH_PART_scale_power};
+    int64_t power_of_2;
     if (fixed) {
+        orth_import_unused_parts(x, moving, ORTH_COUNT(moving), "the loss scale is a fixed one");
         ORTH_TRY(orth_import_set(x, fixed->place, "precision.loss_scale", "static"));
         return orth_import_set(x, fixed->place, "precision.loss_scale_start", fixed->value);
     }
@@ -273,8 +326,10 @@ static orth_status set_loss_scale(orth_importer *x)
         return orth_import_set(x, first->place, "precision.loss_scale_start", first->value);
     if (!power)
         return ORTH_OK;
-    ORTH_TRY(orth_import_number(x, ORTH_PART_scale_power, 0, 0, &v));
-    return orth_import_set_real(x, power->place, "precision.loss_scale_start", exp2(v));
+    ORTH_TRY(orth_import_whole(x, ORTH_PART_scale_power, 0, 0, &power_of_2));
+    if (power_of_2 > 100)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 ": must be at most 100", power->place, power_of_2);
+    return orth_import_set_real(x, power->place, "precision.loss_scale_start", exp2((double)power_of_2));
 }
 
 /* ---- layout ---- */
@@ -317,8 +372,11 @@ static orth_status set_hybrid(orth_importer *x)
     const int64_t dp = x->cfg->parallel_dp;
     int64_t machines;
     /* Accelerate starts as many processes on each machine. */
-    if (!p && !(x->tool == ORTH_TOOL_accelerate && orth_import_gives(x, "parallel.dp") && !orth_import_stays(x->cfg, "parallel.dp")))
+    if (!p && !(x->tool == ORTH_TOOL_accelerate && orth_import_gives(x, "parallel.dp") && !orth_import_stays(x->cfg, "parallel.dp"))) {
+        static const orth_import_part nodes[] = {ORTH_PART_nodes};
+        orth_import_unused_parts(x, nodes, x->tool == ORTH_TOOL_accelerate, "no number depends on the machines without HYBRID_SHARD");
         return ORTH_OK;
+    }
     ORTH_TRY(orth_import_count(x, ORTH_PART_nodes, 1, &machines));
     if (dp % machines != 0)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " does not divide the data-parallel ranks, parallel.dp=%" PRId64,
@@ -380,8 +438,8 @@ static orth_status set_whole(orth_importer *x)
 static orth_status set_prefetch(orth_importer *x)
 {
     const orth_import_pair *p = find_of_zero_3(x, ORTH_PART_prefetch_elems);
-    double elems;
-    ORTH_TRY(orth_import_number(x, ORTH_PART_prefetch_elems, 0, 0, &elems));
+    int64_t elems;
+    ORTH_TRY(orth_import_whole(x, ORTH_PART_prefetch_elems, 0, 0, &elems));
     if (!p)
         return ORTH_OK;
     if (elems == 0)
@@ -421,8 +479,11 @@ static orth_status set_gather_unit(orth_importer *x)
 {
     const orth_import_pair *p = find_of_zero_3(x, ORTH_PART_wrap), *classes = find_of_zero_3(x, ORTH_PART_wrap_classes);
     const orth_import_pair *least = find_of_zero_3(x, ORTH_PART_wrap_elems);
-    if (!p)
+    if (!p) {
+        static const orth_import_part of_policy[] = {ORTH_PART_wrap_classes, ORTH_PART_wrap_elems};
+        orth_import_unused_parts(x, of_policy, classes || least ? ORTH_COUNT(of_policy) : 0, "fsdp_auto_wrap_policy is not given");
         return ORTH_OK;
+    }
     const bool by_class = strcmp(p->value, "TRANSFORMER_BASED_WRAP") == 0, by_size = strcmp(p->value, "SIZE_BASED_WRAP") == 0;
     if (classes && !by_class)
         orth_import_unused(x, classes->place, "fsdp_auto_wrap_policy is not TRANSFORMER_BASED_WRAP");
@@ -437,10 +498,10 @@ static orth_status set_gather_unit(orth_importer *x)
         return orth_import_set(x, p->place, "parallel.gather_unit", "model");
     if (!by_size)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP and NO_WRAP", p->place, ORTH_SHOWN(p->value));
-    double elems;
-    ORTH_TRY(orth_import_number(x, ORTH_PART_wrap_elems, 0, 1e8, &elems));
+    int64_t elems;
+    ORTH_TRY(orth_import_whole(x, ORTH_PART_wrap_elems, 0, 100000000, &elems));
     ORTH_TRY(orth_import_set(x, p->place, "parallel.gather_unit", "elements"));
-    return orth_import_set_int(x, least ? least->place : p->place, "parallel.gather_size", ORTH_MAX((int64_t)elems, 1));
+    return orth_import_set_int(x, least ? least->place : p->place, "parallel.gather_size", ORTH_MAX(elems, 1));
 }
 
 static orth_status set_sequence_parallel(orth_importer *x)
@@ -460,6 +521,8 @@ static orth_status set_cp_kind(orth_importer *x)
         const char *there, *here;
     } kinds[] = {{"p2p", "ring"}, {"all_gather", "all_gather"}, {"a2a", "all_to_all"}};
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_cp_kind);
+    if (p && x->cfg->parallel_cp == 1 && !p->is_default)
+        orth_import_unused(x, p->place, "there is no context parallelism");
     if (!p || x->cfg->parallel_cp == 1)
         return ORTH_OK;
     for (int i = 0; i < ORTH_COUNT(kinds); i++)
@@ -554,8 +617,8 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down, the model before its stages. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_fp8_autocast, set_reduction, set_overlap, set_amp_o2, set_products, warn_of_wide_rest, set_offload, set_offload_ratio,
-        set_offload_layers, set_loss_scale, orth_import_batch, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics, set_shards,
+        check_switches, set_precision, set_fp8_autocast, set_reduction, set_overlap, set_amp_o2, set_products, warn_of_wide_rest, set_offload,
+        set_offload_ratio, set_offload_layers, set_loss_scale, orth_import_batch, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics, set_shards,
         set_whole, set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints, set_cp_kind,
         set_chunks, orth_import_optimizer, orth_import_model, orth_import_stages};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
