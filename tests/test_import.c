@@ -56,7 +56,7 @@ TEST(a_deepspeed_configuration_that_contradicts_itself_is_refused)
     } bad[] = {
         {"{\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}}", "bf16.enabled and fp16.enabled are both true"},
         {"{\"bfloat16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}}", "fp16.enabled and bfloat16.enabled are both true"},
-        {"{\"train_batch_size\": 10, \"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 1}", "=1 x a micro-batch of 4 does not divide"},
+        {"{\"train_batch_size\": 10, \"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 1}", "=1 x train.micro_batch=4 does not divide the batch of a step, train.global_batch=10"},
         {"{\"optimizer\": {\"type\": \"Lamb\"}}", "optimizer.type=Lamb: there are Adam, AdamW and SGD"},
         {"{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"disk\"}}}", "offload_optimizer.device=disk: there are cpu, nvme and none"},
         {"{\"zero_optimization\": {\"stage\": 7}}", "zero_optimization.stage: parallel.zero=7: must be one of"},

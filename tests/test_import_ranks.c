@@ -69,7 +69,7 @@ TEST(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to)
     orth_config_release(ctx, &c);
     static const char odd[] = "{\"train_batch_size\": 64, \"gradient_accumulation_steps\": 5}";
     CHECK_OK(ctx, orth_config_init(ctx, &c));
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "gradient_accumulation_steps=5 x 8 data-parallel ranks do not divide the batch of a step, 64",
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "gradient_accumulation_steps=5 x parallel.dp=8 does not divide the batch of a step, train.global_batch=64",
                 orth_import(ctx, &c, ORTH_TOOL_deepspeed, import_file(ctx, odd, path), 8));
     unlink(path);
     orth_config_release(ctx, &c);
@@ -101,6 +101,112 @@ TEST(without_a_batch_of_a_step_each_rank_has_one_micro_batch)
             fail_msg("%s %s: a batch of %lld, and\n%s", cases[i].text, cases[i].keys, (long long)c.train_global_batch, lines.text);
         orth_config_release(ctx, &c);
     }
+    test_ctx_free(ctx);
+}
+
+/* A launcher decides them; where the command line here gives them, nothing of the launcher's counts. */
+TEST(ranks_that_are_not_known_are_said_not_to_be_used)
+{
+    static const struct {
+        orth_tool tool;
+        const char *text, *keys, *line;
+    } cases[] = {
+        {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes $NNODES", "", "nnodes is not used: it is no number: give parallel.dp"},
+        {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes $NNODES", "", "nproc_per_node is not used: the number of nodes is not known: give parallel.dp"},
+        {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes nan", "", "nnodes is not used: it is no number: give parallel.dp"},
+        {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 1:4", "",
+         "nnodes is not used: it is a range, and a plan is of one number of ranks: give parallel.dp"},
+        {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 1:4", "parallel.dp=4", "nnodes is not used: the command line gives parallel.dp"},
+        {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes $NNODES", "parallel.dp=4", "nnodes is not used: the command line gives parallel.dp"},
+        {ORTH_TOOL_megatron, "--nproc_per_node $N --nnodes 2", "", "nnodes is not used: the number of ranks of a node is not known: give parallel.dp"},
+        {ORTH_TOOL_megatron, "--nproc_per_node gpu", "parallel.dp=4", "nproc_per_node is not used: the command line gives parallel.dp"},
+        {ORTH_TOOL_megatron, "--nproc_per_node 7 --tensor-model-parallel-size 2", "parallel.dp=4",
+         "nproc_per_node is not used: the command line gives parallel.dp"},
+        {ORTH_TOOL_megatron, "--nnodes 2", "", "nnodes is not used: the number of ranks of a node is not known: give parallel.dp"},
+        {ORTH_TOOL_nemo, "trainer: {devices: -1, num_nodes: 2}\n", "", "trainer.devices is not used: -1 is all devices of a node: give parallel.dp"},
+        {ORTH_TOOL_nemo, "trainer: {devices: auto, num_nodes: 2}\n", "", "trainer.num_nodes is not used: the number of ranks of a node is not known"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, cases[i].tool, cases[i].text, cases[i].keys, &lines);
+        if (!strstr(lines.text, cases[i].line) || c.parallel_dp != (*cases[i].keys ? 4 : 1))
+            fail_msg("%s %s: %lld ranks, and\n%s", cases[i].text, cases[i].keys, (long long)c.parallel_dp, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(numbers_of_ranks_and_sequences_that_cannot_be_are_refused_with_file_key_value_and_rule)
+{
+    static const struct {
+        orth_tool tool;
+        const char *text, *keys, *message;
+    } cases[] = {
+        {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 0x2", "", "--megatron: nnodes=0x2: must be a number of at least 1"},
+        {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 1e1", "", "--megatron: nnodes=1e1: must be a whole number, written in digits"},
+        {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 1.5", "", "--megatron: nnodes=1.5: must be a whole number, written in digits"},
+        {ORTH_TOOL_megatron, "--nproc_per_node 0x8", "", "nproc_per_node=0x8: must be a number of at least 1"},
+        {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 1000001", "", "nnodes=1000001: must be at most 1000000"},
+        {ORTH_TOOL_deepspeed, "{\"train_batch_size\": 63}", "parallel.dp=8",
+         "-import: parallel.dp=8 does not divide the batch of a step, train.global_batch=63"},
+        {ORTH_TOOL_deepspeed, "{\"train_micro_batch_size_per_gpu\": 1000000}", "parallel.dp=8000",
+         "-import: train.micro_batch=1000000 x parallel.dp=8000: a step must be at most 1000000000 sequences"},
+        {ORTH_TOOL_deepspeed, "{\"train_micro_batch_size_per_gpu\": 1000000, \"gradient_accumulation_steps\": 400}", "parallel.dp=8",
+         "-import: gradient_accumulation_steps=400 x train.micro_batch=1000000 x parallel.dp=8: a step must be at most 1000000000 sequences"},
+        {ORTH_TOOL_accelerate, "num_processes: 8000\n", "train.micro_batch=1000000",
+         "-import: train.micro_batch=1000000 x parallel.dp=8000: a step must be at most 1000000000 sequences"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        char path[128], key[64];
+        CHECK_OK(ctx, orth_config_init(ctx, &c));
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(cases[i].keys, "="), cases[i].keys);
+        if (*key)
+            CHECK_OK(ctx, orth_config_set(ctx, &c, "command line", key, cases[i].keys + strlen(key) + 1));
+        const bool is_words = cases[i].tool == ORTH_TOOL_megatron;
+        CHECK_FAILS(ctx, ORTH_ERR_ARG, cases[i].message,
+                    orth_import(ctx, &c, cases[i].tool, is_words ? cases[i].text : import_file(ctx, cases[i].text, path), 0));
+        if (!is_words)
+            unlink(path);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
+static void freeze_behind_ranks(void *user, int rank, orth_log_level level, const char *component, const char *text)
+{
+    (void)rank, (void)level, (void)component;
+    orth_ctx *ctx = user;
+    ctx->frozen = ctx->frozen || strstr(text, "is parallel.dp=8") != NULL;
+}
+
+/* Wherever a chunk of the importer's arena ends, no message is made of a text that there was no memory for. */
+TEST(without_memory_a_batch_that_cannot_be_fails_for_the_memory)
+{
+    orth_ctx *ctx = test_ctx(1);
+    int without = 0;
+    for (int pad = 0; pad < 9000; pad += 64) {
+        orth_config c;
+        char text[10000], path[128];
+        snprintf(text, sizeof text, "{\"x\": \"%0*d\", \"train_batch_size\": 63}", pad, 0);
+        import_file(ctx, text, path);
+        CHECK_OK(ctx, orth_config_init(ctx, &c));
+        const orth_log_sink before = ctx->log;
+        ctx->log = (orth_log_sink){.write = freeze_behind_ranks, .user = ctx, .level = ORTH_LOG_INFO};
+        const orth_status s = orth_import(ctx, &c, ORTH_TOOL_deepspeed, path, 8);
+        ctx->log = before;
+        assert_true(ctx->frozen && s != ORTH_OK);
+        ctx->frozen = false;
+        assert_int_equal(s, ctx->error.code);
+        without += s == ORTH_ERR_NOMEM;
+        orth_ctx_clear_error(ctx);
+        orth_config_release(ctx, &c);
+        unlink(path);
+    }
+    assert_true(without > 0);
     test_ctx_free(ctx);
 }
 
@@ -259,6 +365,9 @@ int main(void)
         cmocka_unit_test(the_cluster_gives_the_ranks_where_nothing_else_does),
         cmocka_unit_test(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to),
         cmocka_unit_test(without_a_batch_of_a_step_each_rank_has_one_micro_batch),
+        cmocka_unit_test(ranks_that_are_not_known_are_said_not_to_be_used),
+        cmocka_unit_test(numbers_of_ranks_and_sequences_that_cannot_be_are_refused_with_file_key_value_and_rule),
+        cmocka_unit_test(without_memory_a_batch_that_cannot_be_fails_for_the_memory),
         cmocka_unit_test(hybrid_sharding_of_fsdp_has_a_replica_on_each_machine),
         cmocka_unit_test(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3),
         cmocka_unit_test(what_fsdp_wraps_is_gathered_together),
