@@ -82,6 +82,9 @@ const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_par
 /* Whether a switch is given and on; whether the value is one of the words. */
 bool orth_import_is_true(const orth_import_pair *p);
 bool orth_import_is_word(const orth_import_pair *p, const char *const *words, int num);
+/* Whether a value is true or false; ORTH_ERR_ARG where that of a part that is a switch is not. */
+bool orth_import_is_switch(const orth_import_pair *p);
+orth_status orth_import_check_switches(orth_importer *x);
 /* Whether its key is one of a section. */
 bool orth_import_is_in(const orth_import_pair *p, const char *section);
 /* Whether a pair is "key=value" of theirs. */

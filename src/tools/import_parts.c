@@ -1,6 +1,6 @@
 /* import_parts.c -- keys here that several keys of another program decide together. Each function below is about one of them; it does nothing where
- * its parts are not given. Keys that rows set by themselves are in the configuration already. Ranks and batches are in import_batch.c, the
- * optimizer and its schedule in import_optimizer.c, the model in import_model.c, layers of stages in import_stages.c. */
+ * its parts are not given. Keys that rows set by themselves are in the configuration already. Numbers and switches are in import_values.c, ranks and
+ * batches in import_batch.c, the optimizer and its schedule in import_optimizer.c, the model in import_model.c, layers of stages in import_stages.c. */
 #include "tools/import_impl.h"
 #include "model/config.h"
 
@@ -8,85 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- numbers and switches ---- */
-
-const char *orth_import_not_real(const char *text)
-{
-    char *end;
-    strtod(text, &end);
-    return *text && !*end && !text[strspn(text, "+-.0123456789eE")] ? NULL : "must be a number";
-}
-
-const char *orth_import_not_whole(const orth_importer *x, const char *text)
-{
-    const char *digits = text + (*text == '-');
-    if (!*digits || digits[strspn(digits, "0123456789")])
-        return "must be a whole number, written in digits";
-    return orth_import_is_octal(x, text) ? "begins with 0, and YAML reads it as octal" : NULL;
-}
-
-bool orth_import_is_octal(const orth_importer *x, const char *text)
-{
-    return orth_tool_form(x->tool) == ORTH_FORM_YAML && text[0] == '0' && text[1] && !text[strspn(text, "0123456789")];
-}
-
-orth_status orth_import_number(orth_importer *x, orth_import_part part, double least, double fallback, double *out)
-{
-    const double most = 1e15;
-    const orth_import_pair *p = orth_import_find(x, part);
-    const double v = p ? strtod(p->value, NULL) : fallback;
-    if (p && (orth_import_not_real(p->value) || v < least))
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be a number of at least %g", p->place, ORTH_SHOWN(p->value), least);
-    if (p && v > most)
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be at most %g", p->place, ORTH_SHOWN(p->value), most);
-    *out = v;
-    return ORTH_OK;
-}
-
-orth_status orth_import_whole(orth_importer *x, orth_import_part part, int64_t least, int64_t fallback, int64_t *out)
-{
-    const orth_import_pair *p = orth_import_find(x, part);
-    const char *wrong = p ? orth_import_not_whole(x, p->value) : NULL;
-    double v;
-    ORTH_TRY(orth_import_number(x, part, (double)least, (double)fallback, &v));
-    if (wrong)
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: %s", p->place, ORTH_SHOWN(p->value), wrong);
-    *out = (int64_t)v;
-    return ORTH_OK;
-}
-
-orth_status orth_import_count(orth_importer *x, orth_import_part part, int64_t fallback, int64_t *out)
-{
-    return orth_import_whole(x, part, 1, fallback, out);
-}
-
-/* Python takes most words for true: here only the words of JSON count. */
-static const char *const of_switch[] = {"true", "false"};
-
-static orth_status check_switches(orth_importer *x)
-{
-    static const orth_import_part switches[] = {
-        ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_offload_all, ORTH_PART_sequence_parallel, ORTH_PART_fsdp, ORTH_PART_amp_o2, ORTH_PART_split_inputs,
-        ORTH_PART_host_checkpoints, ORTH_PART_embedding_counts, ORTH_PART_loss_counts, ORTH_PART_swiglu, ORTH_PART_rotary, ORTH_PART_rope_scaling,
-        ORTH_PART_no_bias, ORTH_PART_bias, ORTH_PART_qkv_bias, ORTH_PART_group_query};
-    for (int i = 0; i < ORTH_COUNT(switches); i++) {
-        const orth_import_pair *p = orth_import_find(x, switches[i]);
-        if (p && !orth_import_is_word(p, of_switch, ORTH_COUNT(of_switch)))
-            return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be true or false", p->place, ORTH_SHOWN(p->value));
-    }
-    return ORTH_OK;
-}
-
-/* Says that parts are not used, where they are given: nobody wrote a default. */
-void orth_import_unused_parts(orth_importer *x, const orth_import_part *parts, int num, const char *why)
-{
-    for (int i = 0; i < num; i++) {
-        const orth_import_pair *p = orth_import_find(x, parts[i]);
-        if (p && !p->is_default)
-            orth_import_unused(x, p->place, why);
-    }
-}
 
 /* ---- precision ---- */
 
@@ -108,7 +29,7 @@ static orth_status say_off(orth_importer *x, const char *section)
 /* Two names of one switch. */
 static orth_status check_older_name(orth_importer *x, const orth_import_pair *bf16, const orth_import_pair *older)
 {
-    const bool on = orth_import_is_true(bf16), both = bf16 && older && orth_import_is_word(older, of_switch, ORTH_COUNT(of_switch));
+    const bool on = orth_import_is_true(bf16), both = bf16 && older && orth_import_is_switch(older);
     if (!both || on == orth_import_is_true(older) || orth_import_stays(x->cfg, "precision.compute"))
         return ORTH_OK;
     return orth_import_contradict(x, on ? bf16 : older, on ? older : bf16, "precision.compute", "bf16", "not");
@@ -617,10 +538,10 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down, the model before its stages. */
     static orth_status (*const steps[])(orth_importer *) = {
-        check_switches, set_precision, set_fp8_autocast, set_reduction, set_overlap, set_amp_o2, set_products, warn_of_wide_rest, set_offload,
-        set_offload_ratio, set_offload_layers, set_loss_scale, orth_import_batch, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics, set_shards,
-        set_whole, set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints, set_cp_kind,
-        set_chunks, orth_import_optimizer, orth_import_model, orth_import_stages};
+        orth_import_check_switches, set_precision, set_fp8_autocast, set_reduction, set_overlap, set_amp_o2, set_products, warn_of_wide_rest, set_offload,
+        set_offload_ratio, set_offload_layers, set_loss_scale, orth_import_batch, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics,
+        set_shards, set_whole, set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints,
+        set_cp_kind, set_chunks, orth_import_optimizer, orth_import_model, orth_import_stages};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
     return ORTH_OK;
