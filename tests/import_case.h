@@ -28,13 +28,26 @@ static inline void fails(orth_ctx *ctx, orth_tool tool, const char *source, cons
     orth_config_release(ctx, &c);
 }
 
-/* The same from the text of a file. */
+/* Writes a text to a file of this process, and returns its path; who calls it unlinks the file. */
+static inline const char *import_file(orth_ctx *ctx, const char *text, char path[128])
+{
+    snprintf(path, 128, "/tmp/orthant-test-%ld-import", (long)getpid());
+    CHECK_OK(ctx, orth_file_write(ctx, path, text, strlen(text)));
+    return path;
+}
+
+/* open_import and fails from the text of a file. */
+static inline void import_text(orth_ctx *ctx, orth_config *c, orth_tool tool, const char *text)
+{
+    char path[128];
+    open_import(ctx, c, tool, import_file(ctx, text, path));
+    unlink(path);
+}
+
 static inline void file_fails(orth_ctx *ctx, orth_tool tool, const char *text, const char *message)
 {
     char path[128];
-    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-import", (long)getpid());
-    CHECK_OK(ctx, orth_file_write(ctx, path, text, strlen(text)));
-    fails(ctx, tool, path, message);
+    fails(ctx, tool, import_file(ctx, text, path), message);
     unlink(path);
 }
 
@@ -59,13 +72,12 @@ static inline int count_lines(const char *lines, const char *words)
     return n;
 }
 
-/* Reads a text beside keys of the command line; `lines`, if not NULL, becomes what the importer said. */
+/* Reads a text beside keys of the command line; `lines` becomes what the importer said. */
 static inline void import_beside(orth_ctx *ctx, orth_config *c, orth_tool tool, const char *text, const char *keys, said *lines)
 {
     char path[128], words[256], *end = NULL;
-    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-import", (long)getpid());
+    import_file(ctx, text, path);
     snprintf(words, sizeof words, "%s", keys);
-    CHECK_OK(ctx, orth_file_write(ctx, path, text, strlen(text)));
     CHECK_OK(ctx, orth_config_init(ctx, c));
     for (char *word = strtok_r(words, " ", &end); word; word = strtok_r(NULL, " ", &end)) {
         char *value = strchr(word, '=');

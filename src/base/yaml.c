@@ -172,7 +172,9 @@ static orth_status read_value(reader *r, const char *path, orth_yaml_kind kind)
         ORTH_TRY(kind == ORTH_YAML_ANY ? read_any_list(r, &value, &taken) : read_list(r, &value));
     else
         ORTH_TRY(scalar_text(r, &value.items[0]));
-    return !taken ? ORTH_OK : r->schema->put(r->ctx, r->user, path, place, &value);
+    if (!taken)
+        value = (orth_written){.items = {"[...]"}, .num_items = 1};
+    return r->schema->put(r->ctx, r->user, path, place, &value);
 }
 
 static orth_status read_mapping(reader *r, const char *prefix, int depth);

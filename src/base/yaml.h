@@ -23,7 +23,7 @@ typedef enum {
     ORTH_YAML_SECTION,   /* holds keys */
     ORTH_YAML_VALUE,     /* a scalar that is not empty, or a list */
     ORTH_YAML_SCALAR,    /* a scalar, which may be empty */
-    ORTH_YAML_ANY        /* what it is: for files of other programs. Of a list with more than scalars, or too many, nothing is taken */
+    ORTH_YAML_ANY        /* what it is: for files of other programs. A list with more than scalars, or too many, is the scalar "[...]" */
 } orth_yaml_kind;
 
 /* Paths are keys joined by dots, "train.steps". */

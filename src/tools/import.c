@@ -165,12 +165,36 @@ static bool is_named(orth_tool tool, const char *path, const char *value)
     return row && row->value && strcmp(row->value, value) == 0;
 }
 
+/* A value where their program expects keys; auto and ${name}, of which rows say for any path that they are not read, may stand there. */
+static bool replaces_section(orth_tool tool, const char *path, const char *value)
+{
+    const orth_import_row *row = orth_import_row_of(tool, path, value);
+    const bool of_any_path = row && strcmp(row->path, "*") == 0;
+    return !of_any_path && orth_import_is_section(tool, path) && !orth_import_is_key(tool, path);
+}
+
+/* The length of the part of a path that is a key with a value of its own, so that it holds no keys; 0: none is. */
+static int key_of_value(orth_tool tool, const char *path)
+{
+    for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.'))
+        for (int i = 0; i < ORTH_COUNT(rows); i++) {
+            const size_t n = (size_t)(dot - path);
+            if (rows[i].tool == tool && strncmp(rows[i].path, path, n) == 0 && !rows[i].path[n] && !orth_import_is_section(tool, rows[i].path))
+                return (int)n;
+        }
+    return 0;
+}
+
 orth_status orth_import_add(orth_importer *x, const char *where, const char *path, const char *value)
 {
-    static const char *const none[] = {"", "null", "None", "~", "{}"};
-    for (int i = 0; i < ORTH_COUNT(none); i++)
-        if (strcmp(none[i], value) == 0 && !is_named(x->tool, path, plain(value)))
-            return ORTH_OK;
+    const bool is_file = tools[x->tool].form != ORTH_FORM_WORDS;
+    const int of_value = is_file ? key_of_value(x->tool, path) : 0;
+    if (of_value > 0)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: %.*s: must be a value, not a section", where, of_value, path);
+    if (is_file && replaces_section(x->tool, path, plain(value)))
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: %s=%s: must be a section, not a value", where, path, ORTH_SHOWN(value));
+    if (is_file && orth_import_is_key(x->tool, path) && orth_import_is_given(x, path))
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: %s=%s: is given twice, in a section and by a name with dots", where, path, ORTH_SHOWN(value));
     orth_import_pair *p = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_import_pair, 1);
     if (!p)
         return ORTH_ERR_NOMEM;
@@ -183,6 +207,12 @@ orth_status orth_import_add(orth_importer *x, const char *where, const char *pat
     *(x->last ? &x->last->next : &x->first) = p;
     x->last = p;
     return ORTH_OK;
+}
+
+orth_status orth_import_add_given(orth_importer *x, const char *where, const char *path, const char *value)
+{
+    const bool is_none = strcmp(plain(value), "null") == 0 || strcmp(value, "") == 0 || strcmp(value, "{}") == 0;
+    return is_none && !is_named(x->tool, path, plain(value)) ? ORTH_OK : orth_import_add(x, where, path, value);
 }
 
 const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_part part)
@@ -300,6 +330,17 @@ static orth_status set_again(orth_importer *x, const orth_import_pair *before, c
     return s;
 }
 
+/* What is wrong with a value as it was written there; NULL: nothing that the row of the option does not say. A run file has further ways to write one. */
+static const char *not_taken(const orth_importer *x, orth_option_id id, const char *written)
+{
+    switch (orth_option_get(id)->type) {
+    case ORTH_TYPE_INT: return orth_import_not_whole(x, written);
+    case ORTH_TYPE_REAL: return orth_import_is_octal(x, written) ? "begins with 0, and YAML reads it as octal" : NULL;
+    case ORTH_TYPE_STR: return *written == '[' ? "takes one value, not a list" : NULL;
+    default: return NULL;
+    }
+}
+
 orth_status orth_import_set(orth_importer *x, const char *place, const char *key, const char *value)
 {
     if (!place)
@@ -310,6 +351,9 @@ orth_status orth_import_set(orth_importer *x, const char *place, const char *key
     }
     const int id = orth_option_find(key);
     const orth_import_pair *now = pair_of_place(x, place), *before = id >= 0 ? x->givers[id] : NULL;
+    const char *wrong = id >= 0 && now && value == now->value ? not_taken(x, (orth_option_id)id, value) : NULL;
+    if (wrong)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: %s=%s: %s", place, key, ORTH_SHOWN(value), wrong);
     const bool again = now && before && !now->is_default && !before->is_default && strcmp(now->path, before->path) != 0;
     if (again && prevails(x, before, now))
         return say_prevails(x, before, now);
@@ -327,6 +371,13 @@ orth_status orth_import_set_int(orth_importer *x, const char *place, const char 
     return orth_import_set(x, place, key, text);
 }
 
+orth_status orth_import_set_real(orth_importer *x, const char *place, const char *key, double value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.15g", value);
+    return orth_import_set(x, place, key, text);
+}
+
 void orth_import_unused(orth_importer *x, const char *place, const char *why)
 {
     orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is not used: %s", ORTH_SHOWN(place), why);
@@ -334,9 +385,8 @@ void orth_import_unused(orth_importer *x, const char *place, const char *why)
 
 static orth_status set_mb_of_elems(orth_importer *x, const orth_import_pair *p)
 {
-    char *end;
-    const double elems = strtod(p->value, &end);
-    if (*end || !(elems >= 0 && elems <= 1e15))
+    const double elems = strtod(p->value, NULL);
+    if (orth_import_not_whole(x, p->value) || !(elems >= 0 && elems <= 1e15))
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be a number of elements", p->place, ORTH_SHOWN(p->value));
     return orth_import_set_int(x, p->place, p->row->key, (int64_t)ceil(GRADIENT_BYTES * elems / 0x1p20));
 }

@@ -1,7 +1,9 @@
 /* import.h -- a run from a configuration of another program: DeepSpeed, Accelerate, Megatron-LM, NeMo.
  *
  * One importer for all: import_read.c makes pairs of key and value of a file, whatever its form; the rows of config/imports.def say what becomes of
- * each; import_parts.c makes the keys that depend on several of theirs (ranks, virtual stages, the kind of block).
+ * each; import_parts.c makes the keys that depend on several of theirs (precision, shards, virtual stages), with import_batch.c (ranks and batches),
+ * import_optimizer.c (the learning rate and its schedule), import_model.c (the kind of block) and import_stages.c (layers of stages).
+ * import_values.c reads their numbers and switches.
  */
 #ifndef ORTH_TOOLS_IMPORT_H
 #define ORTH_TOOLS_IMPORT_H

@@ -72,14 +72,19 @@ typedef struct {
     const orth_import_pair *givers[ORTH_NUM_OPTIONS]; /* which pair set a key here; NULL: none */
 } orth_importer;
 
-/* Adds a pair; `where` is the file and, if known, the line. A value that says "none" (null, {}, empty) is left out, unless
- * a row names it. */
+/* Adds a pair; `where` is the file and, if known, the line. ORTH_ERR_ARG for a value where a section belongs, and for a key that a file has twice, as
+ * `a: {b: 1}` and `a.b: 1`. */
 orth_status orth_import_add(orth_importer *x, const char *where, const char *path, const char *value);
+/* The same, but a value that says "none" (null, {}, empty) is left out, unless a row names it. */
+orth_status orth_import_add_given(orth_importer *x, const char *where, const char *path, const char *value);
 /* The last pair of a part; NULL: not given. */
 const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_part part);
 /* Whether a switch is given and on; whether the value is one of the words. */
 bool orth_import_is_true(const orth_import_pair *p);
 bool orth_import_is_word(const orth_import_pair *p, const char *const *words, int num);
+/* Whether a value is true or false; ORTH_ERR_ARG where that of a part that is a switch is not. */
+bool orth_import_is_switch(const orth_import_pair *p);
+orth_status orth_import_check_switches(orth_importer *x);
 /* Whether its key is one of a section. */
 bool orth_import_is_in(const orth_import_pair *p, const char *section);
 /* Whether a pair is "key=value" of theirs. */
@@ -87,6 +92,16 @@ bool orth_import_has(const orth_importer *x, const char *pair);
 /* The first pair that sets this key, or NULL; and whether there is one. */
 const orth_import_pair *orth_import_giving(const orth_importer *x, const char *key);
 bool orth_import_gives(const orth_importer *x, const char *key);
+/* What is wrong with a text as a number, for a message; NULL: nothing. Their numbers are decimal: 0x10, 1_000, nan and inf, which C, Python or YAML
+ * read as numbers in some places and not in others, are refused. A whole number has digits only, after a sign. */
+const char *orth_import_not_real(const char *text);
+const char *orth_import_not_whole(const orth_importer *x, const char *text);
+/* Whether 010 is eight to their program, which is ten to whoever does not know it. */
+bool orth_import_is_octal(const orth_importer *x, const char *text);
+/* A part as a number from `least` to 1e15; `fallback` where it is not given. ORTH_ERR_ARG for another word. */
+orth_status orth_import_number(orth_importer *x, orth_import_part part, double least, double fallback, double *out);
+/* The same as a whole number. */
+orth_status orth_import_whole(orth_importer *x, orth_import_part part, int64_t least, int64_t fallback, int64_t *out);
 /* A part as a whole number of at least 1; `fallback` where it is not given. ORTH_ERR_ARG for another word. */
 orth_status orth_import_count(orth_importer *x, orth_import_part part, int64_t fallback, int64_t *out);
 /* The last pair of a key of theirs, or NULL; and whether there is one. */
@@ -100,10 +115,12 @@ bool orth_import_stays(const orth_config *c, const char *key);
  * pair has set the key to something else; in a script, whose branches are all read, that is a warning, and the last counts. */
 orth_status orth_import_set(orth_importer *x, const char *place, const char *key, const char *value);
 orth_status orth_import_set_int(orth_importer *x, const char *place, const char *key, int64_t value);
+orth_status orth_import_set_real(orth_importer *x, const char *place, const char *key, double value);
 /* Two pairs say different things of a key here: what each makes of it. ORTH_ERR_ARG, but of a script ORTH_OK and a warning. */
 orth_status orth_import_contradict(orth_importer *x, const orth_import_pair *a, const orth_import_pair *b, const char *key, const char *of_a, const char *of_b);
-/* Says that a key of theirs is not used. */
+/* Says that a key of theirs is not used; that those of parts are not that somebody wrote. */
 void orth_import_unused(orth_importer *x, const char *place, const char *why);
+void orth_import_unused_parts(orth_importer *x, const orth_import_part *parts, int num, const char *why);
 
 orth_status orth_import_read_json(orth_importer *x, const char *path);
 orth_status orth_import_read_yaml(orth_importer *x, const char *path);
@@ -114,7 +131,9 @@ bool orth_import_is_script(const orth_importer *x);
 
 /* The keys that follow from parts. All other rows were applied. */
 orth_status orth_import_combine(orth_importer *x);
-/* Of these the model, and the layers of its pipeline stages. */
+/* Of these the numbers of ranks and sequences, the optimizer and its schedule, the model, and the layers of its pipeline stages. */
+orth_status orth_import_batch(orth_importer *x);
+orth_status orth_import_optimizer(orth_importer *x);
 orth_status orth_import_model(orth_importer *x);
 orth_status orth_import_stages(orth_importer *x);
 

@@ -76,6 +76,8 @@ static orth_status set_ffn(orth_importer *x, bool gated)
     const int64_t wide = 4 * x->cfg->model_hidden;
     if (p)
         return orth_import_set(x, p->place, "model.ffn", p->value);
+    if (wide == 0)
+        return ORTH_OK; /* that the width is missing is said later */
     return orth_import_set_int(x, orth_import_place(x, "the feed-forward by default"), "model.ffn",
                                gated && x->tool == ORTH_TOOL_megatron ? wide * 2 / 3 / 64 * 64 : wide);
 }
@@ -140,9 +142,15 @@ static orth_status set_vocabulary(orth_importer *x)
 
 orth_status orth_import_model(orth_importer *x)
 {
+    static const orth_import_part of_model[] = {
+        ORTH_PART_swiglu, ORTH_PART_activation, ORTH_PART_norm, ORTH_PART_positions, ORTH_PART_rotary, ORTH_PART_rope_scaling, ORTH_PART_rope_factor,
+        ORTH_PART_no_bias, ORTH_PART_bias, ORTH_PART_qkv_bias, ORTH_PART_ffn, ORTH_PART_group_query, ORTH_PART_query_groups, ORTH_PART_vocab,
+        ORTH_PART_padded_vocab, ORTH_PART_tokenizer, ORTH_PART_vocab_multiple};
     bool gated;
-    if (!orth_import_gives(x, "model.layers"))
-        return ORTH_OK; /* it comes from elsewhere */
+    if (!orth_import_gives(x, "model.layers")) { /* the model comes from elsewhere */
+        orth_import_unused_parts(x, of_model, ORTH_COUNT(of_model), "the number of layers is not given, so the model is not that of these keys");
+        return ORTH_OK;
+    }
     ORTH_TRY(find_gated(x, &gated));
     ORTH_TRY(set_family(x, gated));
     ORTH_TRY(set_rope_scaling(x));

@@ -1,5 +1,6 @@
 /* import_parts.c -- keys here that several keys of another program decide together. Each function below is about one of them; it does nothing where
- * its parts are not given. Keys that rows set by themselves are in the configuration already. */
+ * its parts are not given. Keys that rows set by themselves are in the configuration already. Numbers and switches are in import_values.c, ranks and
+ * batches in import_batch.c, the optimizer and its schedule in import_optimizer.c, the model in import_model.c, layers of stages in import_stages.c. */
 #include "tools/import_impl.h"
 #include "model/config.h"
 
@@ -8,38 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A part as a number; `fallback` where it is not given. ORTH_ERR_ARG for another word. */
-static orth_status number(orth_importer *x, orth_import_part part, double least, double fallback, double *out)
-{
-    const orth_import_pair *p = orth_import_find(x, part);
-    char *end = NULL;
-    *out = p ? strtod(p->value, &end) : fallback;
-    if (p && (*end || !(*out >= least && *out <= 1e15)))
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be a number of at least %g", p->place, ORTH_SHOWN(p->value), least);
-    return ORTH_OK;
-}
-
-orth_status orth_import_count(orth_importer *x, orth_import_part part, int64_t fallback, int64_t *out)
-{
-    double v;
-    ORTH_TRY(number(x, part, 1, (double)fallback, &v));
-    if (v != floor(v))
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%g: must be a whole number", orth_import_find(x, part)->place, v);
-    *out = (int64_t)v;
-    return ORTH_OK;
-}
-
 /* ---- precision ---- */
-
-/* Python takes most words for true: here only the words of JSON count. */
-static orth_status check_switch(orth_importer *x, orth_import_part part)
-{
-    static const char *const words[] = {"true", "false"};
-    const orth_import_pair *p = orth_import_find(x, part);
-    if (!p || orth_import_is_word(p, words, ORTH_COUNT(words)))
-        return ORTH_OK;
-    return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be true or false", p->place, ORTH_SHOWN(p->value));
-}
 
 /* A section of DeepSpeed's with other keys, but without the one that switches it on. */
 static orth_status say_off(orth_importer *x, const char *section)
@@ -47,7 +17,8 @@ static orth_status say_off(orth_importer *x, const char *section)
     const char *enabled = orth_arena_printf(x->ctx, &x->arena, "%s.enabled", section), *place = orth_import_place(x, section);
     if (!enabled || !place)
         return ORTH_ERR_NOMEM;
-    for (const orth_import_pair *p = x->first; p && !orth_import_is_given(x, enabled); p = p->next)
+    const bool is_said = orth_import_is_given(x, enabled); /* looked for once: there may be very many keys */
+    for (const orth_import_pair *p = x->first; p && !is_said; p = p->next)
         if (orth_import_is_in(p, section)) {
             orth_import_unused(x, place, "without its key enabled it is off");
             return ORTH_OK;
@@ -58,8 +29,7 @@ static orth_status say_off(orth_importer *x, const char *section)
 /* Two names of one switch. */
 static orth_status check_older_name(orth_importer *x, const orth_import_pair *bf16, const orth_import_pair *older)
 {
-    static const char *const words[] = {"true", "false"};
-    const bool on = orth_import_is_true(bf16), both = bf16 && older && orth_import_is_word(older, words, ORTH_COUNT(words));
+    const bool on = orth_import_is_true(bf16), both = bf16 && older && orth_import_is_switch(older);
     if (!both || on == orth_import_is_true(older) || orth_import_stays(x->cfg, "precision.compute"))
         return ORTH_OK;
     return orth_import_contradict(x, on ? bf16 : older, on ? older : bf16, "precision.compute", "bf16", "not");
@@ -80,8 +50,6 @@ static orth_status set_precision(orth_importer *x)
     static const char *const sections[] = {"bf16", "fp16", "bfloat16"};
     const orth_import_pair *bf16 = orth_import_find(x, ORTH_PART_bf16), *fp16 = orth_import_find(x, ORTH_PART_fp16);
     const orth_import_pair *older = x->tool == ORTH_TOOL_deepspeed ? orth_import_at(x, "bfloat16.enabled") : NULL; /* an older name of bf16.enabled */
-    ORTH_TRY(check_switch(x, ORTH_PART_bf16));
-    ORTH_TRY(check_switch(x, ORTH_PART_fp16));
     for (int i = 0; x->tool == ORTH_TOOL_deepspeed && i < ORTH_COUNT(sections); i++)
         ORTH_TRY(say_off(x, sections[i]));
     if (orth_import_is_true(bf16) && orth_import_is_true(fp16))
@@ -136,8 +104,8 @@ static orth_status set_overlap(orth_importer *x)
 /* NeMo's weights are in fp32 unless its switch says that the optimizer has a copy in fp32; FSDP has no such switch, its shards are the copy. */
 static orth_status set_amp_o2(orth_importer *x)
 {
-    static const char *const fp32 = "weights are in fp32 there, and a 16-bit copy of each is made for a product; the plan has weights in precision.compute with a "
-                                    "master in fp32, as with O2";
+    static const char *const fp32 = "weights are in fp32 there, and a 16-bit copy of each is made for a product; the plan has weights in "
+                                    "precision.compute with a master in fp32, as with O2";
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_amp_o2);
     const bool narrow = x->cfg->precision_compute != ORTH_precision_compute_fp32, fsdp = orth_import_is_true(orth_import_find(x, ORTH_PART_fsdp));
     if (p && !narrow)
@@ -171,7 +139,6 @@ static orth_status set_offload(orth_importer *x)
 {
     static const char *const keys[] = {"memory.offload_optimizer", "memory.offload_params", "memory.offload_gradients"};
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_offload_all);
-    ORTH_TRY(check_switch(x, ORTH_PART_offload_all));
     for (int i = 0; orth_import_is_true(p) && i < ORTH_COUNT(keys); i++)
         ORTH_TRY(orth_import_set(x, p->place, keys[i], "host"));
     return ORTH_OK;
@@ -197,10 +164,10 @@ static orth_status set_offload_ratio(orth_importer *x)
 static orth_status set_offload_layers(orth_importer *x)
 {
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_offload_layers);
-    char *end, why[224];
+    char why[224];
     if (!p)
         return ORTH_OK;
-    const double given = strtod(p->value, &end);
+    const double given = orth_import_not_whole(x, p->value) ? 0 : strtod(p->value, NULL);
     orth_model_config model = {.layers = x->cfg->model_layers};
     const bool given_here = ORTH_CONFIG_IS_SET(x->cfg, model, layers);
     if (!given_here && x->cfg->model_preset[0])
@@ -209,7 +176,7 @@ static orth_status set_offload_layers(orth_importer *x)
         orth_import_unused(x, p->place, "the number of layers is not given here: give memory.offload_activations=host if those of all leave");
         return ORTH_OK;
     }
-    if (!*end && given >= 1 && given >= (double)model.layers - 1)
+    if (given >= 1 && given >= (double)model.layers - 1)
         return orth_import_set(x, p->place, "memory.offload_activations", "host");
     snprintf(why, sizeof why, "the activations of %.20s of %" PRId64 " layers do not leave alone: give memory.offload_activations=host if those of all leave",
              ORTH_SHOWN(p->value), model.layers);
@@ -234,8 +201,11 @@ static orth_status set_delayed(orth_importer *x, const char *place)
 static orth_status set_products(orth_importer *x)
 {
     const orth_import_pair *format = orth_import_find(x, ORTH_PART_fp8_format), *recipe = orth_import_find(x, ORTH_PART_fp8_recipe);
-    if (!format)
+    static const orth_import_part beside[] = {ORTH_PART_fp8_recipe, ORTH_PART_amax_history, ORTH_PART_amax_algo};
+    if (!format) {
+        orth_import_unused_parts(x, beside, ORTH_COUNT(beside), "fp8_format is not given");
         return ORTH_OK;
+    }
     const char *name = recipe ? recipe->value : "delayed";
     for (int i = 0; i < ORTH_COUNT(orth_import_fp8); i++) {
         const orth_import_fp8_words *w = &orth_import_fp8[i];
@@ -243,10 +213,12 @@ static orth_status set_products(orth_importer *x)
             continue;
         if (i == ORTH_precision_products_fp8_delayed)
             ORTH_TRY(set_delayed(x, format->place));
+        else
+            orth_import_unused_parts(x, beside + 1, ORTH_COUNT(beside) - 1, "only delayed scaling has a history");
         return orth_import_set(x, format->place, "precision.products", orth_option_choice(ORTH_OPT_precision_products, i));
     }
-    return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s with the recipe %s: there are delayed and tensorwise with hybrid, blockwise and mxfp8 with e4m3", format->place,
-                     ORTH_SHOWN(format->value), ORTH_SHOWN(name));
+    return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s with the recipe %s: there are delayed and tensorwise with hybrid, blockwise and mxfp8 with e4m3",
+                     format->place, ORTH_SHOWN(format->value), ORTH_SHOWN(name));
 }
 
 /* Megatron-LM and NeMo take fp8 without a 16-bit type beside it; who means bf16 has left a key out. */
@@ -260,19 +232,14 @@ static orth_status warn_of_wide_rest(orth_importer *x)
     return ORTH_OK;
 }
 
-static orth_status set_real(orth_importer *x, const char *place, const char *key, double value)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%.15g", value);
-    return orth_import_set(x, place, key, text);
-}
-
 static orth_status set_loss_scale(orth_importer *x)
 {
     const orth_import_pair *fixed = orth_import_find(x, ORTH_PART_static_scale), *first = orth_import_find(x, ORTH_PART_first_scale);
     const orth_import_pair *power = orth_import_find(x, ORTH_PART_scale_power);
-    double v;
+    static const orth_import_part moving[] = {ORTH_PART_first_scale, ORTH_PART_scale_power};
+    int64_t power_of_2;
     if (fixed) {
+        orth_import_unused_parts(x, moving, ORTH_COUNT(moving), "the loss scale is a fixed one");
         ORTH_TRY(orth_import_set(x, fixed->place, "precision.loss_scale", "static"));
         return orth_import_set(x, fixed->place, "precision.loss_scale_start", fixed->value);
     }
@@ -280,118 +247,13 @@ static orth_status set_loss_scale(orth_importer *x)
         return orth_import_set(x, first->place, "precision.loss_scale_start", first->value);
     if (!power)
         return ORTH_OK;
-    ORTH_TRY(number(x, ORTH_PART_scale_power, 0, 0, &v));
-    return set_real(x, power->place, "precision.loss_scale_start", exp2(v));
+    ORTH_TRY(orth_import_whole(x, ORTH_PART_scale_power, 0, 0, &power_of_2));
+    if (power_of_2 > 100)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 ": must be at most 100", power->place, power_of_2);
+    return orth_import_set_real(x, power->place, "precision.loss_scale_start", exp2((double)power_of_2));
 }
 
 /* ---- layout ---- */
-
-/* ranks = nodes * ranks of a node = tp * pp * cp * dp. Words instead of numbers leave it to whoever starts the run. */
-static orth_status set_ranks(orth_importer *x)
-{
-    const orth_import_pair *p = orth_import_find(x, ORTH_PART_ranks_a_node);
-    const int64_t others = x->cfg->parallel_tp * x->cfg->parallel_pp * x->cfg->parallel_cp;
-    int64_t nodes, a_node;
-    if (!p)
-        return ORTH_OK;
-    if (p->value[strspn(p->value, "0123456789")]) {
-        orth_import_unused(x, p->place, "it is no number: give parallel.dp");
-        return ORTH_OK;
-    }
-    ORTH_TRY(orth_import_count(x, ORTH_PART_nodes, 1, &nodes));
-    ORTH_TRY(orth_import_count(x, ORTH_PART_ranks_a_node, 1, &a_node));
-    if (nodes > 1000000 || a_node > 1000000 || (nodes * a_node) % others != 0)
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 ": %" PRId64 " nodes have %" PRId64 " ranks, which tensor x pipeline x context parallel "
-                         "ranks = %" PRId64 " do not divide", p->place, a_node, nodes, nodes * a_node, others);
-    return orth_import_set_int(x, p->place, "parallel.dp", nodes * a_node / others);
-}
-
-/* The batch of a step = micro-batch * accumulation steps * data-parallel ranks: of two batches follow the ranks. */
-static orth_status set_ranks_of_batches(orth_importer *x, const orth_import_pair *p, int64_t steps)
-{
-    const int64_t all = x->cfg->train_global_batch, micro = x->cfg->train_micro_batch;
-    if (steps > all || micro > all / steps || all % (micro * steps) != 0)
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " x a micro-batch of %" PRId64 " does not divide the batch of a step, %" PRId64, p->place,
-                         steps, micro, all);
-    return orth_import_set_int(x, p->place, "parallel.dp", all / (micro * steps));
-}
-
-/* Of the micro-batch and the ranks follows the batch of a step. */
-static orth_status set_batch_of_ranks(orth_importer *x, const char *place, int64_t steps)
-{
-    const int64_t most = 1000000000, micro = x->cfg->train_micro_batch, dp = x->cfg->parallel_dp;
-    if (steps > most / micro / dp)
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " x a micro-batch of %" PRId64 " x %" PRId64 " ranks: must be at most %" PRId64 " sequences",
-                         place, steps, micro, dp, most);
-    return orth_import_set_int(x, place, "train.global_batch", micro * steps * dp);
-}
-
-/* Who starts their programs decides how many ranks there are: here all devices of the cluster. */
-static orth_status set_ranks_of_cluster(orth_importer *x)
-{
-    const int64_t others = x->cfg->parallel_tp * x->cfg->parallel_pp * x->cfg->parallel_cp;
-    const bool follows = orth_import_find(x, ORTH_PART_accumulation) && orth_import_gives(x, "train.global_batch") && orth_import_gives(x, "train.micro_batch");
-    if (x->num_devices % others != 0 || x->num_devices == 0 || follows || ORTH_CONFIG_IS_SET(x->cfg, parallel, dp))
-        return ORTH_OK;
-    return orth_import_set_int(x, orth_import_place(x, "all devices of the cluster"), "parallel.dp", x->num_devices / others);
-}
-
-/* Why the batch of a step does not follow from accumulation steps; NULL: it does. */
-static const char *batch_is_not_known(const orth_config *c)
-{
-    if (ORTH_CONFIG_IS_SET(c, train, global_batch))
-        return "steps follow from train.global_batch, train.micro_batch and parallel.dp";
-    if (!ORTH_CONFIG_IS_SET(c, train, micro_batch))
-        return "train.micro_batch is not given: give it, or train.global_batch";
-    return ORTH_CONFIG_IS_SET(c, parallel, dp) ? NULL : "the number of ranks is not given: give parallel.dp, or train.global_batch";
-}
-
-/* Of the batch, the accumulation steps and the ranks follows the micro-batch. */
-static orth_status set_micro_batch(orth_importer *x, const char *place, int64_t steps)
-{
-    const int64_t all = x->cfg->train_global_batch, dp = x->cfg->parallel_dp;
-    if (steps > all / dp || all % (steps * dp) != 0)
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " x %" PRId64 " data-parallel ranks do not divide the batch of a step, %" PRId64, place, steps, dp, all);
-    return orth_import_set_int(x, place, "train.micro_batch", all / (steps * dp));
-}
-
-/* DeepSpeed and Megatron-LM take one step of accumulation where a micro-batch or a batch is given alone. */
-static orth_status set_one_step(orth_importer *x)
-{
-    const orth_config *c = x->cfg;
-    const bool batch = ORTH_CONFIG_IS_SET(c, train, global_batch), micro = ORTH_CONFIG_IS_SET(c, train, micro_batch);
-    if ((x->tool != ORTH_TOOL_deepspeed && x->tool != ORTH_TOOL_megatron) || !ORTH_CONFIG_IS_SET(c, parallel, dp) || batch == micro)
-        return ORTH_OK;
-    if (batch && orth_import_gives(x, "train.global_batch"))
-        return set_micro_batch(x, orth_import_place(x, "no gradient accumulation"), 1);
-    return micro && orth_import_gives(x, "train.micro_batch") ? set_batch_of_ranks(x, orth_import_place(x, "no gradient accumulation"), 1) : ORTH_OK;
-}
-
-static orth_status set_accumulation(orth_importer *x)
-{
-    const orth_import_pair *p = orth_import_find(x, ORTH_PART_accumulation);
-    int64_t steps;
-    ORTH_TRY(orth_import_count(x, ORTH_PART_accumulation, 1, &steps));
-    if (!p)
-        return set_one_step(x);
-    if (orth_import_gives(x, "train.global_batch") && orth_import_gives(x, "train.micro_batch"))
-        return set_ranks_of_batches(x, p, steps);
-    const char *why = batch_is_not_known(x->cfg);
-    if (!why)
-        return set_batch_of_ranks(x, p->place, steps);
-    if (orth_import_gives(x, "train.global_batch") && ORTH_CONFIG_IS_SET(x->cfg, parallel, dp) && !ORTH_CONFIG_IS_SET(x->cfg, train, micro_batch))
-        return set_micro_batch(x, p->place, steps);
-    orth_import_unused(x, p->place, why);
-    return ORTH_OK;
-}
-
-/* Without a batch of a step, each rank has one micro-batch in it: the default here is not one of the ranks that are given. */
-static orth_status set_batch_of_one_step(orth_importer *x)
-{
-    if (ORTH_CONFIG_IS_SET(x->cfg, train, global_batch) || !ORTH_CONFIG_IS_SET(x->cfg, parallel, dp))
-        return ORTH_OK;
-    return set_batch_of_ranks(x, orth_import_place(x, "no batch of a step, so one micro-batch a rank,"), 1);
-}
 
 const char *const orth_import_sharding[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
 
@@ -431,8 +293,11 @@ static orth_status set_hybrid(orth_importer *x)
     const int64_t dp = x->cfg->parallel_dp;
     int64_t machines;
     /* Accelerate starts as many processes on each machine. */
-    if (!p && !(x->tool == ORTH_TOOL_accelerate && orth_import_gives(x, "parallel.dp") && !orth_import_stays(x->cfg, "parallel.dp")))
+    if (!p && !(x->tool == ORTH_TOOL_accelerate && orth_import_gives(x, "parallel.dp") && !orth_import_stays(x->cfg, "parallel.dp"))) {
+        static const orth_import_part nodes[] = {ORTH_PART_nodes};
+        orth_import_unused_parts(x, nodes, x->tool == ORTH_TOOL_accelerate, "no number depends on the machines without HYBRID_SHARD");
         return ORTH_OK;
+    }
     ORTH_TRY(orth_import_count(x, ORTH_PART_nodes, 1, &machines));
     if (dp % machines != 0)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " does not divide the data-parallel ranks, parallel.dp=%" PRId64,
@@ -494,8 +359,8 @@ static orth_status set_whole(orth_importer *x)
 static orth_status set_prefetch(orth_importer *x)
 {
     const orth_import_pair *p = find_of_zero_3(x, ORTH_PART_prefetch_elems);
-    double elems;
-    ORTH_TRY(number(x, ORTH_PART_prefetch_elems, 0, 0, &elems));
+    int64_t elems;
+    ORTH_TRY(orth_import_whole(x, ORTH_PART_prefetch_elems, 0, 0, &elems));
     if (!p)
         return ORTH_OK;
     if (elems == 0)
@@ -535,8 +400,11 @@ static orth_status set_gather_unit(orth_importer *x)
 {
     const orth_import_pair *p = find_of_zero_3(x, ORTH_PART_wrap), *classes = find_of_zero_3(x, ORTH_PART_wrap_classes);
     const orth_import_pair *least = find_of_zero_3(x, ORTH_PART_wrap_elems);
-    if (!p)
+    if (!p) {
+        static const orth_import_part of_policy[] = {ORTH_PART_wrap_classes, ORTH_PART_wrap_elems};
+        orth_import_unused_parts(x, of_policy, classes || least ? ORTH_COUNT(of_policy) : 0, "fsdp_auto_wrap_policy is not given");
         return ORTH_OK;
+    }
     const bool by_class = strcmp(p->value, "TRANSFORMER_BASED_WRAP") == 0, by_size = strcmp(p->value, "SIZE_BASED_WRAP") == 0;
     if (classes && !by_class)
         orth_import_unused(x, classes->place, "fsdp_auto_wrap_policy is not TRANSFORMER_BASED_WRAP");
@@ -551,10 +419,10 @@ static orth_status set_gather_unit(orth_importer *x)
         return orth_import_set(x, p->place, "parallel.gather_unit", "model");
     if (!by_size)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP and NO_WRAP", p->place, ORTH_SHOWN(p->value));
-    double elems;
-    ORTH_TRY(number(x, ORTH_PART_wrap_elems, 0, 1e8, &elems));
+    int64_t elems;
+    ORTH_TRY(orth_import_whole(x, ORTH_PART_wrap_elems, 0, 100000000, &elems));
     ORTH_TRY(orth_import_set(x, p->place, "parallel.gather_unit", "elements"));
-    return orth_import_set_int(x, least ? least->place : p->place, "parallel.gather_size", ORTH_MAX((int64_t)elems, 1));
+    return orth_import_set_int(x, least ? least->place : p->place, "parallel.gather_size", ORTH_MAX(elems, 1));
 }
 
 static orth_status set_sequence_parallel(orth_importer *x)
@@ -574,6 +442,8 @@ static orth_status set_cp_kind(orth_importer *x)
         const char *there, *here;
     } kinds[] = {{"p2p", "ring"}, {"all_gather", "all_gather"}, {"a2a", "all_to_all"}};
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_cp_kind);
+    if (p && x->cfg->parallel_cp == 1 && !p->is_default)
+        orth_import_unused(x, p->place, "there is no context parallelism");
     if (!p || x->cfg->parallel_cp == 1)
         return ORTH_OK;
     for (int i = 0; i < ORTH_COUNT(kinds); i++)
@@ -596,8 +466,8 @@ static orth_status set_recompute_layers(orth_importer *x)
         if (p && x->cfg->memory_recompute == ORTH_memory_recompute_full)
             ORTH_TRY(orth_import_set(x, p->place, parts[i].key, p->value));
         else if (p && selective && parts[i].part == ORTH_PART_recompute_method && x->tool == ORTH_TOOL_megatron)
-            return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: Megatron-LM has no method of selective recomputation: give --recompute-granularity full, or no method",
-                             p->place, ORTH_SHOWN(p->value));
+            return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: Megatron-LM has no method of selective recomputation: give --recompute-granularity full, or "
+                             "no method", p->place, ORTH_SHOWN(p->value));
         else if (p)
             orth_import_unused(x, p->place, "it is of full recomputation");
     }
@@ -646,8 +516,8 @@ static orth_status set_host_checkpoints(orth_importer *x)
 static orth_status set_chunks(orth_importer *x)
 {
     const orth_import_pair *of_layers = orth_import_find(x, ORTH_PART_layers_of_chunk), *p = of_layers ? of_layers : orth_import_find(x, ORTH_PART_chunks);
-    const int64_t counted = orth_import_is_true(orth_import_find(x, ORTH_PART_embedding_counts)) + orth_import_is_true(orth_import_find(x, ORTH_PART_loss_counts));
-    const int64_t layers = x->cfg->model_layers + counted, pp = x->cfg->parallel_pp;
+    const orth_import_pair *embedding = orth_import_find(x, ORTH_PART_embedding_counts), *loss = orth_import_find(x, ORTH_PART_loss_counts);
+    const int64_t layers = x->cfg->model_layers + orth_import_is_true(embedding) + orth_import_is_true(loss), pp = x->cfg->parallel_pp;
     int64_t n;
     if (!p)
         return ORTH_OK;
@@ -664,138 +534,14 @@ static orth_status set_chunks(orth_importer *x)
     return orth_import_set(x, p->place, "parallel.pipeline", "interleaved");
 }
 
-/* ---- schedule and optimizer ---- */
-
-static int64_t steps_of(const orth_importer *x, double samples)
-{
-    return (int64_t)ceil(samples / (double)x->cfg->train_global_batch);
-}
-
-static orth_status set_steps(orth_importer *x)
-{
-    const orth_import_pair *p = orth_import_find(x, ORTH_PART_samples);
-    double samples;
-    ORTH_TRY(number(x, ORTH_PART_samples, 1, 0, &samples));
-    return p ? orth_import_set_int(x, p->place, "train.steps", steps_of(x, samples)) : ORTH_OK;
-}
-
-/* The way down of wsd ends with the run, there with its lr_decay_iters. */
-static orth_status set_wsd(orth_importer *x)
-{
-    const orth_import_pair *end = orth_import_find(x, ORTH_PART_decay_steps), *end_samples = orth_import_find(x, ORTH_PART_decay_samples);
-    const orth_import_pair *steps = orth_import_find(x, ORTH_PART_wsd_steps), *down = steps ? steps : orth_import_find(x, ORTH_PART_wsd_samples);
-    double samples, last, n;
-    ORTH_TRY(number(x, ORTH_PART_decay_samples, 1, 0, &samples));
-    ORTH_TRY(number(x, ORTH_PART_decay_steps, 1, (double)steps_of(x, samples), &last));
-    end = end ? end : end_samples;
-    if (end && (int64_t)last != x->cfg->train_steps)
-        orth_import_unused(x, end->place, "the way down of wsd ends with the run, train.steps");
-    if (!down)
-        return ORTH_OK;
-    ORTH_TRY(number(x, steps ? ORTH_PART_wsd_steps : ORTH_PART_wsd_samples, 1, 0, &n));
-    return orth_import_set_int(x, down->place, "schedule.decay_steps", steps ? (int64_t)n : steps_of(x, n));
-}
-
-/* There the way down begins at step 0 and the warm-up is a part of it; here it begins after the warm-up. */
-static orth_status set_warmup_and_decay(orth_importer *x)
-{
-    const orth_import_pair *down = orth_import_find(x, ORTH_PART_decay_steps), *share = orth_import_find(x, ORTH_PART_warmup_fraction);
-    const orth_import_pair *down_samples = orth_import_find(x, ORTH_PART_decay_samples), *up = orth_import_find(x, ORTH_PART_warmup_samples);
-    double decay, samples, fraction, warmup;
-    ORTH_TRY(number(x, ORTH_PART_decay_samples, 1, 0, &samples));
-    ORTH_TRY(number(x, ORTH_PART_decay_steps, 1, down_samples ? (double)steps_of(x, samples) : (double)x->cfg->train_steps, &decay));
-    ORTH_TRY(number(x, ORTH_PART_warmup_fraction, 0, 0, &fraction));
-    ORTH_TRY(number(x, ORTH_PART_warmup_samples, 0, 0, &warmup));
-    if (share)
-        ORTH_TRY(orth_import_set_int(x, share->place, "schedule.warmup_steps", (int64_t)(fraction * decay)));
-    if (up)
-        ORTH_TRY(orth_import_set_int(x, up->place, "schedule.warmup_steps", steps_of(x, warmup)));
-    down = down ? down : down_samples;
-    if (x->cfg->schedule_name == ORTH_schedule_name_wsd)
-        return set_wsd(x);
-    if (!down)
-        return ORTH_OK;
-    if ((int64_t)decay <= x->cfg->schedule_warmup_steps)
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be more than the warm-up, %" PRId64 " steps", down->place, ORTH_SHOWN(down->value),
-                         x->cfg->schedule_warmup_steps);
-    return orth_import_set_int(x, down->place, "schedule.decay_steps", (int64_t)decay - x->cfg->schedule_warmup_steps);
-}
-
-/* Which schedule of DeepSpeed's; NULL: none that there is here. */
-static const orth_import_pair *find_schedule(const orth_importer *x)
-{
-    const orth_import_pair *type = NULL;
-    for (const orth_import_pair *p = x->first; p; p = p->next)
-        type = p->row && p->row->kind == ORTH_ROW_GIVES && strcmp(p->row->key, "schedule.name") == 0 ? p : type;
-    return type;
-}
-
-/* WarmupLR and WarmupDecayLR set a rate of their own, whatever the optimizer's is. Where it is left to a default, or to who calls DeepSpeed, a
- * rate that was given elsewhere stays. */
-static orth_status set_rate(orth_importer *x)
-{
-    const orth_import_pair *lr = orth_import_find(x, ORTH_PART_ds_lr), *peak = orth_import_find(x, ORTH_PART_ds_peak), *type = find_schedule(x);
-    const bool own = type && (strcmp(type->value, "WarmupLR") == 0 || strcmp(type->value, "WarmupDecayLR") == 0);
-    const bool open = !peak && (orth_import_has(x, "scheduler.params.warmup_max_lr=auto") || (!lr && ORTH_CONFIG_IS_SET(x->cfg, optimizer, lr)));
-    char why[160];
-    if (peak && !own)
-        orth_import_unused(x, peak->place, "only WarmupLR and WarmupDecayLR have a rate of their own");
-    if (!own || open || x->tool != ORTH_TOOL_deepspeed)
-        return lr ? orth_import_set(x, lr->place, "optimizer.lr", lr->value) : ORTH_OK;
-    snprintf(why, sizeof why, "%.20s trains with scheduler.params.warmup_max_lr, %.40s%s", type->value, peak ? ORTH_SHOWN(peak->value) : "0.001",
-             peak ? "" : " where it is not given");
-    if (lr)
-        orth_import_unused(x, lr->place, why);
-    return orth_import_set(x, peak ? peak->place : type->place, "optimizer.lr", peak ? peak->value : "0.001");
-}
-
-/* DeepSpeed's schedules: 1,000 steps of warm-up by default, 2 at least; an end at 0, or at 0.0001 of the rate. */
-static orth_status set_scheduler(orth_importer *x)
-{
-    const orth_import_pair *type = find_schedule(x), *end = orth_import_find(x, ORTH_PART_cosine_end), *up = orth_import_find(x, ORTH_PART_ds_warmup);
-    double steps;
-    if (x->tool != ORTH_TOOL_deepspeed || !type)
-        return ORTH_OK;
-    ORTH_TRY(number(x, ORTH_PART_ds_warmup, 0, 1000, &steps));
-    ORTH_TRY(orth_import_set_int(x, up ? up->place : type->place, "schedule.warmup_steps", ORTH_MAX(2, (int64_t)steps)));
-    if (strcmp(type->value, "WarmupDecayLR") == 0)
-        return orth_import_set(x, type->place, "schedule.min_lr_ratio", "0");
-    if (strcmp(type->value, "WarmupCosineLR") == 0)
-        return orth_import_set(x, end ? end->place : type->place, "schedule.min_lr_ratio", end ? end->value : "0.0001");
-    return ORTH_OK;
-}
-
-static orth_status set_least_lr(orth_importer *x)
-{
-    const orth_import_pair *p = orth_import_find(x, ORTH_PART_min_lr);
-    double least;
-    ORTH_TRY(number(x, ORTH_PART_min_lr, 0, 0, &least));
-    if (!p || !orth_import_gives(x, "optimizer.lr"))
-        return ORTH_OK;
-    if (!(x->cfg->optimizer_lr > 0) || least > x->cfg->optimizer_lr)
-        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%g: is more than the learning rate, %g", p->place, least, x->cfg->optimizer_lr);
-    return set_real(x, p->place, "schedule.min_lr_ratio", least / x->cfg->optimizer_lr);
-}
-
-static orth_status set_betas(orth_importer *x)
-{
-    const orth_import_pair *first = orth_import_find(x, ORTH_PART_beta1), *second = orth_import_find(x, ORTH_PART_beta2);
-    char text[96];
-    if (!first || !second || x->cfg->optimizer_name == ORTH_optimizer_name_sgd)
-        return ORTH_OK;
-    snprintf(text, sizeof text, "[%.32s, %.32s]", first->value, second->value);
-    return orth_import_set(x, second->place, "optimizer.betas", text);
-}
-
 orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down, the model before its stages. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_fp8_autocast, set_reduction, set_overlap, set_amp_o2, set_products, warn_of_wide_rest, set_offload, set_offload_ratio,
-        set_offload_layers, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_batch_of_one_step, set_sharding,
-        set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics, set_shards, set_whole, set_prefetch, set_gather_unit, set_sequence_parallel,
-        set_recompute_layers, set_split_inputs, set_host_checkpoints, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_rate,
-        set_least_lr, set_betas, orth_import_model, orth_import_stages};
+        orth_import_check_switches, set_precision, set_fp8_autocast, set_reduction, set_overlap, set_amp_o2, set_products, warn_of_wide_rest, set_offload,
+        set_offload_ratio, set_offload_layers, set_loss_scale, orth_import_batch, set_sharding, set_sharding_of_nemo, set_grad_sync, set_hybrid, set_mics,
+        set_shards, set_whole, set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_host_checkpoints,
+        set_cp_kind, set_chunks, orth_import_optimizer, orth_import_model, orth_import_stages};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
     return ORTH_OK;

@@ -18,14 +18,14 @@ static orth_status add_json(orth_importer *x, const char *path, const json_t *va
 {
     const double real = json_real_value(value);
     char whole[32];
-    if (json_is_real(value) && real == floor(real) && fabs(real) < 1e15) {
+    if (json_is_real(value) && real == floor(real) && fabs(real) <= 1e15) {
         snprintf(whole, sizeof whole, "%.0f", real);
         return orth_import_add(x, x->name, path, whole);
     }
     if (json_is_string(value))
         return orth_import_add(x, x->name, path, json_string_value(value));
     char *text = orth_json_text(x->ctx, value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
-    const orth_status s = text ? orth_import_add(x, x->name, path, text) : ORTH_ERR_NOMEM;
+    const orth_status s = text ? orth_import_add_given(x, x->name, path, text) : ORTH_ERR_NOMEM;
     orth_mem_free(x->ctx, text);
     return s;
 }
@@ -36,7 +36,7 @@ static orth_status visit_section(orth_importer *x, const char *path, json_t *obj
 {
     if (orth_import_is_key(x->tool, path) && !orth_import_is_section(x->tool, path))
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: %s: must be a value, not a section", x->name, path);
-    return json_object_size(object) == 0 ? orth_import_add(x, x->name, path, "{}") : visit(x, path, object);
+    return json_object_size(object) == 0 ? orth_import_add_given(x, x->name, path, "{}") : visit(x, path, object);
 }
 
 static orth_status visit(orth_importer *x, const char *prefix, json_t *object)
@@ -73,7 +73,7 @@ static orth_status put(orth_ctx *ctx, void *user, const char *path, const char *
 {
     orth_text t = {0};
     if (!value->is_list)
-        return orth_import_add(user, place, path, value->items[0]);
+        return orth_import_add_given(user, place, path, value->items[0]);
     orth_text_add(ctx, &t, "[");
     for (int i = 0; i < value->num_items; i++)
         orth_text_addf(ctx, &t, "%s%s", i ? ", " : "", value->items[i]);
