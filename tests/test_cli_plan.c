@@ -102,6 +102,18 @@ TEST(limits_of_devices_and_hosts_hold_on_a_cluster)
     expect(ON_CLUSTER "--compare memory.limit_host=[8MB,80MB]", 0, "no");
 }
 
+/* A limit of memory that the winner does not use is no key of its run file, and on groups the shares of the winner are planned without it. */
+TEST(the_winner_of_a_search_under_limits_is_a_run_file_that_is_accepted)
+{
+#define UNDER_LIMITS "search model.preset=gpt2-tiny data.seq_len=64 train.global_batch=64 parallel.tp=1 parallel.pp=1 parallel.cp=1 memory.offload_activations=none "
+#define OUT "--out=best.yaml 2>&1 && " ORTH_BINARY " plan best.yaml --require-fit --cluster=h100-8 "
+    expect(UNDER_LIMITS "--cluster=h100-8 memory.offload_optimizer=none memory.limit_host=40MB memory.limit_file=1MB " OUT, 0, "fits ");
+    expect(UNDER_LIMITS "--cluster=h100-8 memory.offload_optimizer=none memory.limit_host=40MB memory.limit_file=1MB " OUT, 0, "best.yaml: memory.limit_host is left out: the winner has nothing there");
+    expect(UNDER_LIMITS "--cluster=h100-8 memory.limit_host=40MB memory.offload_optimizer=host " OUT "&& grep limit_ best.yaml", 0, "limit_host: 40000000");
+    expect(UNDER_LIMITS "--cluster=h100-8 memory.limit_file=90MB memory.offload_optimizer=file " OUT "&& grep limit_ best.yaml", 0, "limit_file: 90000000");
+    expect(UNDER_LIMITS "--cluster=h100-a100 memory.limit_host=40MB memory.limit_file=1MB", 0, "shares of the batch");
+}
+
 /* Nothing of the disk of this machine is in a plan for another. */
 TEST(limits_of_files_hold_on_a_cluster)
 {
@@ -450,6 +462,7 @@ int main(void)
         cmocka_unit_test(plans_of_the_largest_sizes_end),
         cmocka_unit_test(a_vocabulary_that_is_assumed_is_said),
         cmocka_unit_test(limits_of_devices_and_hosts_hold_on_a_cluster),
+        cmocka_unit_test(the_winner_of_a_search_under_limits_is_a_run_file_that_is_accepted),
         cmocka_unit_test(limits_of_files_hold_on_a_cluster),
         cmocka_unit_test(on_a_cluster_a_limit_of_one_machine_is_refused_and_one_of_devices_is_kept),
         cmocka_unit_test(a_plan_as_JSON_has_the_parts_of_the_step_and_the_warnings),

@@ -67,6 +67,18 @@ static orth_status share_out(orth_ctx *ctx, orth_search *s, orth_config *cfg, bo
     return st;
 }
 
+/* A limit of memory that the winner does not use would be refused. */
+static void say_limits_left_out(orth_ctx *ctx, const orth_config *base, const orth_config *winner, const char *path)
+{
+    const struct {
+        const char *key;
+        int64_t given, kept;
+    } limits[] = {{"memory.limit_host", base->memory_limit_host, winner->memory_limit_host}, {"memory.limit_file", base->memory_limit_file, winner->memory_limit_file}};
+    for (int i = 0; i < ORTH_COUNT(limits); i++)
+        if (limits[i].given > 0 && limits[i].kept == 0)
+            orth_log(ctx, ORTH_LOG_INFO, "export", "%s: %s is left out: the winner has nothing there", ORTH_SHOWN(path), limits[i].key);
+}
+
 static orth_status finish_winner(orth_ctx *ctx, orth_search *s, int32_t winner, const char *path, bool quiet)
 {
     orth_config cfg;
@@ -74,8 +86,10 @@ static orth_status finish_winner(orth_ctx *ctx, orth_search *s, int32_t winner, 
     orth_status st = ORTH_OK;
     if (s->where.hardware.mixed && cfg.parallel_dp > 1)
         st = share_out(ctx, s, &cfg, quiet);
-    if (st == ORTH_OK && path)
+    if (st == ORTH_OK && path) {
+        say_limits_left_out(ctx, s->space.base, &cfg, path);
         st = orth_export_run(ctx, &cfg, path);
+    }
     orth_config_release(ctx, &cfg);
     return st;
 }

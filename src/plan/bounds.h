@@ -77,7 +77,7 @@ typedef struct {
 
 /* Of a valid layout that keeps elsewhere what `o` says (not what `step` does). ORTH_ERR_NOMEM. */
 orth_status orth_bound_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs *c, const orth_layout *l, const orth_offload *o, orth_bound *out);
-/* No bound: about the most that a node may have in the memory of its host, all of whose ranks are of the fullest stage. */
+/* An estimate, no bound: the most that a node may have in the memory of its host, if all of its ranks are of the fullest stage. ORTH_ERR_NOMEM. */
 orth_status orth_bound_host_most(orth_ctx *ctx, orth_bounds *b, const orth_block_costs *c, const orth_layout *l, const orth_offload *o, double *bytes);
 
 #endif

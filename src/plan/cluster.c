@@ -589,7 +589,7 @@ static void add_nodes(orth_ctx *ctx, orth_text *t, const orth_node_use *host, co
 {
     static const char much[] = ", which is too much";
     if (host->bytes > 0)
-        orth_text_addf(ctx, t, "host           %.2f GiB in the memory of the host of a node%s, of %.0f GiB\n", gib(host->bytes),
+        orth_text_addf(ctx, t, "host           %.2f GiB in the memory of the host of a node%s, of %.6g GiB\n", gib(host->bytes),
                        part_used(host) > 1 ? much : "", gib(host->limit));
     if (files->bytes > 0 && files->limit > 0)
         orth_text_addf(ctx, t, "files          %.2f GiB on the disks of a node%s, of %.6g GiB\n", gib(files->bytes), part_used(files) > 1 ? much : "",

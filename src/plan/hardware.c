@@ -177,7 +177,13 @@ static orth_status read_like(orth_ctx *ctx, orth_hardware *h, orth_described_pla
     const size_t n = strlen(like);
     if (!known_file(like, n) && !ends_in(like, n, ".yaml") && !ends_in(like, n, ".yml"))
         return fail_like(ctx, place, like, "is no description");
-    ORTH_TRY(read_text(ctx, like, n, &path, &other, &other_bytes));
+    const orth_status found = read_text(ctx, like, n, &path, &other, &other_bytes);
+    if (found != ORTH_OK) {
+        char why[ORTH_MESSAGE_MAX];
+        memcpy(why, ctx->error.message, sizeof why);
+        orth_ctx_clear_error(ctx);
+        return ORTH_FAIL(ctx, found, "%s: like=%s: %s", place, ORTH_SHOWN(like), why);
+    }
     *h = (orth_hardware){.num_devices = 0};
     orth_described_begin(&hardware, h, places);
     const bool groups = orth_mixed_is(ctx, other, other_bytes);

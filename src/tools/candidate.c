@@ -40,6 +40,13 @@ bool orth_candidate_splits_update(const orth_candidate *c)
     return c->away[ORTH_AWAY_GRADIENTS] == ORTH_TIER_NONE && c->away[ORTH_AWAY_PARAMS] == ORTH_TIER_NONE;
 }
 
+/* A limit of memory that is not used would be refused. */
+static void put_limit(orth_config *cfg, const orth_config *base, orth_option_id id, int64_t *field, int64_t limit, bool used)
+{
+    *field = used ? limit : 0;
+    cfg->place[id] = used ? base->place[id] : NULL;
+}
+
 void orth_candidate_put(const orth_candidate *c, const orth_config *base, orth_config *cfg)
 {
     cfg->parallel_tp = c->tp;
@@ -58,8 +65,8 @@ void orth_candidate_put(const orth_candidate *c, const orth_config *base, orth_c
     cfg->memory_offload_params = (orth_option_memory_offload_params)c->away[ORTH_AWAY_PARAMS];
     cfg->memory_offload_activations = (orth_option_memory_offload_activations)c->away[ORTH_AWAY_ACTIVATIONS];
     cfg->memory_offload_ratio = orth_candidate_splits_update(c) ? base->memory_offload_ratio : 1;
-    cfg->memory_limit_host = orth_candidate_offloads(c) ? base->memory_limit_host : 0;
-    cfg->memory_limit_file = orth_config_offloads_to_file(cfg) ? base->memory_limit_file : 0;
+    put_limit(cfg, base, ORTH_OPT_memory_limit_host, &cfg->memory_limit_host, base->memory_limit_host, orth_candidate_offloads(c));
+    put_limit(cfg, base, ORTH_OPT_memory_limit_file, &cfg->memory_limit_file, base->memory_limit_file, orth_config_offloads_to_file(cfg));
     if (orth_search_fixes(cfg, ORTH_OPT_memory_recompute))
         return;
     cfg->memory_recompute = (orth_option_memory_recompute)c->recompute;

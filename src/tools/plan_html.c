@@ -60,7 +60,7 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
     char value[96], more[160];
     orth_text_add(ctx, t, "<div class=\"cards\">\n");
     if (is_too_much(&p->node_host))
-        snprintf(more, sizeof more, "%.2f of %.0f GiB in the host of a node", gib(p->node_host.bytes), gib(p->node_host.limit));
+        snprintf(more, sizeof more, "%.2f of %.6g GiB in the host of a node", gib(p->node_host.bytes), gib(p->node_host.limit));
     else if (is_too_much(&p->node_files))
         snprintf(more, sizeof more, "%.2f of %.6g GiB on the disks of a node", gib(p->node_files.bytes), gib(p->node_files.limit));
     else
@@ -136,7 +136,7 @@ static void add_memory(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
         add_space(ctx, t, x, order[i]);
     }
     if (total->node_host.bytes > 0)
-        orth_text_addf(ctx, t, "<p>The ranks of a node have %.2f GiB in the memory of its host, of %.0f GiB.</p>\n", gib(total->node_host.bytes), gib(total->node_host.limit));
+        orth_text_addf(ctx, t, "<p>The ranks of a node have %.2f GiB in the memory of its host, of %.6g GiB.</p>\n", gib(total->node_host.bytes), gib(total->node_host.limit));
     if (total->node_files.bytes > 0) {
         orth_text_addf(ctx, t, "<p>The ranks of a node have %.2f GiB on its disks", gib(total->node_files.bytes));
         if (total->node_files.limit > 0)

@@ -377,8 +377,8 @@ static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
     if (s->space.num_left_out > 0)
         orth_text_addf(ctx, t, "left out       %" PRId64 " layouts by rules between keys, the first: %s\n", s->space.num_left_out, s->space.why_left_out);
     if (f->num_best == 0)
-        orth_text_addf(ctx, t, "winner         %s\n", isinf(a->least_bytes) ? "none: each is refused by a rule, has more on the hosts or their disks than they have (node.memory_GiB, node.file_GiB), or makes no progress (failures)" :
-                       a->proved ? "none fits" : "none was found that fits; more plans (--plans) may find one");
+        orth_text_addf(ctx, t, "winner         %s\n", isinf(a->least_bytes) ? "none: each is refused by a rule, needs more of the hosts' memory (node.memory_GiB) "
+                       "or disks (node.file_GiB) than there is, or makes no progress (failures)" : a->proved ? "none fits" : "none was found that fits; more plans (--plans) may find one");
     else if (a->proved)
         orth_text_addf(ctx, t, "winner         proved: %s\n", s->space.no_bounds ? "all layouts were planned"
                        : s->where.hardware.mixed ? "of equal and proportional shares of the batch; the lower bound of every other layout is more"
