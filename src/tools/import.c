@@ -116,11 +116,18 @@ static bool has_any_case(orth_tool tool, const char *path)
     return false;
 }
 
+static bool is_same_number(const char *a, const char *b)
+{
+    return !orth_import_not_real(a) && !orth_import_not_real(b) && strtod(a, NULL) == strtod(b, NULL);
+}
+
 static bool fits_value(const orth_import_row *row, const char *value)
 {
     if (!row->value || !*row->value)
         return true;
-    return has_any_case(row->tool, row->path) ? strcasecmp(row->value, value) == 0 : fits(row->value, value);
+    if (has_any_case(row->tool, row->path))
+        return strcasecmp(row->value, value) == 0;
+    return fits(row->value, value) || (row->kind == ORTH_ROW_NOT && is_same_number(row->value, value));
 }
 
 const orth_import_row *orth_import_row_of(orth_tool tool, const char *path, const char *value)
@@ -158,8 +165,7 @@ static const char *plain(const char *value)
     return value;
 }
 
-/* Whether a row is about this value of the key, not about any. */
-static bool is_named(orth_tool tool, const char *path, const char *value)
+bool orth_import_is_named(orth_tool tool, const char *path, const char *value)
 {
     const orth_import_row *row = orth_import_row_of(tool, path, value);
     return row && row->value && strcmp(row->value, value) == 0;
@@ -212,7 +218,7 @@ orth_status orth_import_add(orth_importer *x, const char *where, const char *pat
 orth_status orth_import_add_given(orth_importer *x, const char *where, const char *path, const char *value)
 {
     const bool is_none = strcmp(plain(value), "null") == 0 || strcmp(value, "") == 0 || strcmp(value, "{}") == 0;
-    return is_none && !is_named(x->tool, path, plain(value)) ? ORTH_OK : orth_import_add(x, where, path, value);
+    return is_none && !orth_import_is_named(x->tool, path, plain(value)) ? ORTH_OK : orth_import_add(x, where, path, value);
 }
 
 const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_part part)

@@ -44,6 +44,8 @@ orth_import_form orth_tool_form(orth_tool tool);
 const orth_import_row *orth_import_row_at(int i);
 /* The row that a key with this value has, or NULL. */
 const orth_import_row *orth_import_row_of(orth_tool tool, const char *path, const char *value);
+/* Whether a row is about this value of the key, not about any. */
+bool orth_import_is_named(orth_tool tool, const char *path, const char *value);
 /* Whether a row is about this key; a PART may say more than its name. row NULL: no. */
 bool orth_import_is_about(const orth_import_row *row, const char *key);
 /* Whether rows are about keys of the section `path`; whether one is about the key `path` itself. */

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/yaml.h"
 #include "ckpt/json.h"
@@ -69,14 +70,57 @@ static orth_yaml_kind any_kind(void *user, const char *path)
     return ORTH_YAML_ANY;
 }
 
+/* The words that YAML 1.1, which PyYAML reads, has for true and false; NULL: it is none. */
+static const char *boolean_of(const char *text)
+{
+    static const char *const words[][2] = {{"yes", "true"}, {"on", "true"}, {"true", "true"}, {"no", "false"}, {"off", "false"}, {"false", "false"}};
+    const bool is_lower = !text[strcspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")], is_upper = !text[strcspn(text, "abcdefghijklmnopqrstuvwxyz")];
+    const bool begins_upper = *text >= 'A' && *text <= 'Z' && !text[1 + strcspn(text + 1, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")];
+    for (int i = 0; (is_lower || is_upper || begins_upper) && i < ORTH_COUNT(words); i++)
+        if (strcasecmp(words[i][0], text) == 0)
+            return words[i][1];
+    return NULL;
+}
+
+/* A number may have _ between its digits. */
+static bool is_number_with_lines(const char *text)
+{
+    const char *digits = text + (*text == '-' || *text == '+');
+    return strchr("0123456789", *digits) && strchr(digits, '_') && !digits[strspn(digits, "0123456789_.")];
+}
+
+/* A scalar without quotes in the words and digits of the rows. */
+static const char *plain_value(orth_importer *x, const char *path, const char *text)
+{
+    const char *boolean = boolean_of(text);
+    if (boolean && !orth_import_is_named(x->tool, path, text))
+        return boolean;
+    if (!is_number_with_lines(text))
+        return text;
+    char *number = orth_arena_printf(x->ctx, &x->arena, "%s", text);
+    size_t n = 0;
+    for (const char *c = text; number && *c; c++)
+        if (*c != '_')
+            number[n++] = *c;
+    if (number)
+        number[n] = '\0';
+    return number;
+}
+
 static orth_status put(orth_ctx *ctx, void *user, const char *path, const char *place, const orth_written *value)
 {
     orth_text t = {0};
+    const char *items[ORTH_LIST_MAX];
+    for (int i = 0; i < value->num_items; i++) {
+        items[i] = value->is_quoted[i] ? value->items[i] : plain_value(user, path, value->items[i]);
+        if (!items[i])
+            return ORTH_ERR_NOMEM;
+    }
     if (!value->is_list)
-        return orth_import_add_given(user, place, path, value->items[0]);
+        return orth_import_add_given(user, place, path, items[0]);
     orth_text_add(ctx, &t, "[");
     for (int i = 0; i < value->num_items; i++)
-        orth_text_addf(ctx, &t, "%s%s", i ? ", " : "", value->items[i]);
+        orth_text_addf(ctx, &t, "%s%s", i ? ", " : "", items[i]);
     orth_text_add(ctx, &t, "]");
     char *list = orth_text_take(ctx, &t);
     const orth_status s = list ? orth_import_add(user, place, path, list) : ORTH_ERR_NOMEM;
