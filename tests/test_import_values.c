@@ -118,6 +118,42 @@ TEST(a_value_of_another_kind_is_refused_with_file_key_value_and_rule)
     all_fail(cases, ORTH_COUNT(cases));
 }
 
+/* DeepSpeed reads Hjson. */
+TEST(a_configuration_of_deepspeed_may_have_comments_and_commas_at_ends)
+{
+    static const char *const texts[] = {
+        "# of a team\n{\"train_batch_size\": 16, // all\n /* one\n   more, }*/ \"gradient_clipping\": 0.5,\n}\n",
+        "\xef\xbb\xbf{\"train_batch_size\": 16, \"gradient_clipping\": 0.5}",
+        "{\"#\": \"//, ]\", \"a\": \"\\\"/*\", \"train_batch_size\": 16, \"gradient_clipping\": 0.5, \"b\": [1, 2, /* */ ], } // no newline",
+    };
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    for (int i = 0; i < ORTH_COUNT(texts); i++) {
+        import_text(ctx, &c, ORTH_TOOL_deepspeed, texts[i]);
+        assert_true(c.train_global_batch == 16 && c.train_clip_norm == 0.5);
+        orth_config_release(ctx, &c);
+    }
+    static const struct {
+        const char *text, *message;
+    } wrong[] = {
+        {"/* \xc3\xa9\xc3\xa9\n */ {\"a\": /* \xc3\xa9 */ x}", "-import:2:19: not valid JSON: "}, /* a letter of two bytes is one column */
+        {"{\"a\": 1,\n\n \"b\": 2,,}", "-import:3:10: not valid JSON: "},
+        {"{\"a\": 1} /* no end", "not valid JSON: "},
+        {"{\"a\": \"no end, }", "not valid JSON: "},
+        {"{\"a\": 1 // , \"b\": 2}", "not valid JSON: "},
+        {"\xef\xbb\xbf", "-import: is empty"},
+        {"# nothing", "not valid JSON: "},
+    };
+    for (int i = 0; i < ORTH_COUNT(wrong); i++) {
+        char path[128];
+        CHECK_OK(ctx, orth_config_init(ctx, &c));
+        CHECK_FAILS(ctx, ORTH_ERR_DATA, wrong[i].message, orth_import(ctx, &c, ORTH_TOOL_deepspeed, import_file(ctx, wrong[i].text, path), 0));
+        unlink(path);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 /* PyYAML reads YAML 1.1, where these are booleans unless they are in quotes. */
 TEST(words_for_true_and_false_in_yaml_are_switches)
 {
@@ -222,6 +258,7 @@ int main(void)
         cmocka_unit_test(a_number_of_another_program_is_decimal_and_a_whole_one_has_digits_only),
         cmocka_unit_test(numbers_that_their_programs_take_are_taken),
         cmocka_unit_test(a_value_of_another_kind_is_refused_with_file_key_value_and_rule),
+        cmocka_unit_test(a_configuration_of_deepspeed_may_have_comments_and_commas_at_ends),
         cmocka_unit_test(words_for_true_and_false_in_yaml_are_switches),
         cmocka_unit_test(mixed_precision_of_accelerate_may_be_no_or_false),
         cmocka_unit_test(a_key_that_changes_nothing_is_said_not_to_be_used),

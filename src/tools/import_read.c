@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/files.h"
 #include "base/yaml.h"
 #include "ckpt/json.h"
 
@@ -53,12 +54,70 @@ static orth_status visit(orth_importer *x, const char *prefix, json_t *object)
     return ORTH_OK;
 }
 
+/* Behind the comment that begins here, # or // or one in stars; `at` itself: none does, or it has no end. */
+static const char *end_of_comment(const char *at)
+{
+    if (at[0] == '#' || (at[0] == '/' && at[1] == '/'))
+        return at + strcspn(at, "\n");
+    const char *end = at[0] == '/' && at[1] == '*' ? strstr(at + 2, "*/") : NULL;
+    return end ? end + 2 : at;
+}
+
+static const char *end_of_string(const char *at)
+{
+    for (at++; *at && *at != '"' && *at != '\n'; at++)
+        at += at[0] == '\\' && at[1];
+    return at + (*at == '"');
+}
+
+/* DeepSpeed reads its file as Hjson. Of that are taken: comments, and a comma behind the last item. In place of each come blanks, a blank for a character,
+ * so that messages have lines and columns of the file. */
+static void make_strict(char *text)
+{
+    char *to = text, *comma = NULL; /* comma: nothing came behind it */
+    for (const char *at = text; *at;) {
+        const char *string = *at == '"' ? end_of_string(at) : at, *comment = end_of_comment(at);
+        for (; at < comment; at++)
+            if ((*at & 0xc0) != 0x80) /* the first byte of a character */
+                *to++ = *at == '\n' ? '\n' : ' ';
+        if (comment > string)
+            continue;
+        if (comma && strchr("]}", *at))
+            *comma = ' ';
+        if (!strchr(" \t\r\n", *at))
+            comma = *at == ',' ? to : NULL;
+        do
+            *to++ = *at++;
+        while (at < string);
+    }
+    *to = '\0';
+}
+
+static orth_status parse_json(orth_importer *x, json_t **root, const char *path, char *text, size_t bytes)
+{
+    static const char mark[] = "\xef\xbb\xbf"; /* that the file is UTF-8 */
+    char *begin = text + (strncmp(text, mark, 3) == 0 ? 3 : 0);
+    if (bytes > MAX_BYTES)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_DATA, "%s: its %zu bytes are more than the %zu that such a file may have", path, bytes, MAX_BYTES);
+    if (strlen(text) != bytes)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_DATA, "%s: holds a zero byte", path);
+    if (!*begin)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_DATA, "%s: is empty", path);
+    make_strict(begin);
+    return orth_json_parse(x->ctx, root, path, begin, strlen(begin));
+}
+
 orth_status orth_import_read_json(orth_importer *x, const char *path)
 {
-    json_t *root;
-    ORTH_TRY(orth_json_read(x->ctx, &root, path, MAX_BYTES));
-    const orth_status s = visit(x, "", root);
+    json_t *root = NULL;
+    char *text;
+    size_t bytes;
+    ORTH_TRY(orth_file_read(x->ctx, path, &text, &bytes));
+    orth_status s = parse_json(x, &root, path, text, bytes);
+    if (s == ORTH_OK)
+        s = visit(x, "", root);
     json_decref(root);
+    orth_mem_free(x->ctx, text);
     return s;
 }
 
