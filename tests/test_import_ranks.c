@@ -76,6 +76,35 @@ TEST(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to)
     test_ctx_free(ctx);
 }
 
+/* Megatron-LM and NeMo refuse to run without one; of Megatron-LM a micro-batch alone is a batch of one step. */
+TEST(a_batch_of_megatron_or_nemo_says_no_micro_batch)
+{
+    static const struct {
+        orth_tool tool;
+        const char *text, *keys;
+        int64_t batch, micro;
+        const char *line;
+    } cases[] = {
+        {ORTH_TOOL_megatron, "--global-batch-size 1024\n", "parallel.dp=8", 1024, 1,
+         "no key gives train.micro_batch, and a run there needs one: 1 is the default"},
+        {ORTH_TOOL_nemo, "model: {global_batch_size: 1024}\n", "parallel.dp=8", 1024, 1, "no key gives train.micro_batch, and a run there needs one: 1 is"},
+        {ORTH_TOOL_megatron, "--global-batch-size 1024\n", "parallel.dp=8 train.micro_batch=4", 1024, 4, "global_batch_size is train.global_batch=1024"},
+        {ORTH_TOOL_megatron, "--micro-batch-size 4\n", "parallel.dp=8", 32, 4, "no gradient accumulation is train.global_batch=32"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, cases[i].tool, cases[i].text, cases[i].keys, &lines);
+        const bool needs_one = strstr(lines.text, "needs one") != NULL;
+        if (c.train_global_batch != cases[i].batch || c.train_micro_batch != cases[i].micro || !strstr(lines.text, cases[i].line) || needs_one != (i < 2))
+            fail_msg("%s %s: a batch of %lld, micro-batches of %lld, and\n%s", cases[i].text, cases[i].keys, (long long)c.train_global_batch,
+                     (long long)c.train_micro_batch, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 /* 8, the default of train.global_batch, is no multiple of 16 ranks. */
 TEST(without_a_batch_of_a_step_each_rank_has_one_micro_batch)
 {
@@ -364,6 +393,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_cluster_gives_the_ranks_where_nothing_else_does),
         cmocka_unit_test(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to),
+        cmocka_unit_test(a_batch_of_megatron_or_nemo_says_no_micro_batch),
         cmocka_unit_test(without_a_batch_of_a_step_each_rank_has_one_micro_batch),
         cmocka_unit_test(ranks_that_are_not_known_are_said_not_to_be_used),
         cmocka_unit_test(numbers_of_ranks_and_sequences_that_cannot_be_are_refused_with_file_key_value_and_rule),

@@ -25,6 +25,8 @@ TEST(a_number_of_another_program_is_decimal_and_a_whole_one_has_digits_only)
 {
     static const refused cases[] = {
         {ORTH_TOOL_megatron, "--num-layers 1e1", "--megatron: num_layers: model.layers=1e1: must be a whole number, written in digits"},
+        {ORTH_TOOL_megatron, "--fp16 --loss-scale-window 1.5", "loss_scale_window: precision.loss_scale_interval=1.5: must be a whole number"},
+        {ORTH_TOOL_megatron, "--fp16 --loss-scale-window 0x10", "loss_scale_window: precision.loss_scale_interval=0x10: must be a whole number"},
         {ORTH_TOOL_megatron, "--seed +7", "seed: train.seed=+7: must be a whole number, written in digits"},
         {ORTH_TOOL_megatron, "--micro-batch-size null", "micro_batch_size: train.micro_batch=null: must be a whole number, written in digits"},
         {ORTH_TOOL_megatron, "--ddp-bucket-size 0x10", "ddp_bucket_size=0x10: must be a number of elements"},
@@ -62,6 +64,12 @@ TEST(numbers_that_their_programs_take_are_taken)
     orth_config c;
     open_import(ctx, &c, ORTH_TOOL_megatron, "--lr 1e-4 --min-lr 1e-5 --clip-grad .5 --global-batch-size 016 --train-samples 160 --lr-warmup-fraction 1.e-1");
     assert_true(c.optimizer_lr == 1e-4 && c.train_clip_norm == 0.5 && c.train_global_batch == 16 && c.train_steps == 10 && c.schedule_warmup_steps == 1);
+    orth_config_release(ctx, &c);
+    open_import(ctx, &c, ORTH_TOOL_megatron, "--fp16 --loss-scale-window 500.0 --eval-interval 100 --eval-iters 0");
+    assert_true(c.precision_loss_scale_interval == 500 && c.train_eval_every == 0);
+    orth_config_release(ctx, &c);
+    open_import(ctx, &c, ORTH_TOOL_megatron, "--fp16 --loss-scale-window 1e3 --eval-iters 5 --eval-interval 100");
+    assert_true(c.precision_loss_scale_interval == 1000 && c.train_eval_every == 100 && c.train_eval_batches == 5);
     orth_config_release(ctx, &c);
     import_text(ctx, &c, ORTH_TOOL_deepspeed, "{\"train_batch_size\": 1.6e1, "
                 "\"gradient_clipping\": \"1e-1\", \"zero_optimization\": {\"reduce_bucket_size\": 5e8}}");
@@ -225,6 +233,15 @@ TEST(a_key_that_changes_nothing_is_said_not_to_be_used)
         {ORTH_TOOL_nemo, "model: {ffn_dropout: 0.00}\n", "", "model.ffn_dropout is not used: there is none here"},
         {ORTH_TOOL_nemo, "model: {rotary_percentage: 1}\n", "", "model.rotary_percentage is not used: it is the whole head here, too"},
         {ORTH_TOOL_megatron, "--rotary-percent 1", "", "rotary_percent is not used: it is the whole head here, too"},
+        {ORTH_TOOL_nemo, "trainer: {max_steps: -1}\n", "", "trainer.max_steps is not used: -1 is no limit: give train.steps"},
+        {ORTH_TOOL_megatron, "--eval-iters 0", "", "eval_iters is train.eval_every=0"},
+        {ORTH_TOOL_megatron, "--eval-interval 100 --eval-iters 0", "", "eval_interval is not used: Megatron-LM goes by eval_iters"},
+        {ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 1e14}}", "",
+         "sub_group_size is memory.offload_sub_group=1000000000000, the most that it takes"},
+        {ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 1e18}}", "",
+         "sub_group_size is memory.offload_sub_group=1000000000000, the most that it takes"},
+        {ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 1e12}}", "",
+         "sub_group_size is memory.offload_sub_group=1000000000000\n"},
         {ORTH_TOOL_nemo, "model: {data: {data_prefix: [[1, a]]}, num_layers: 2, hidden_size: 64, num_attention_heads: 4}\n", "", "data_prefix is not used"},
     };
     orth_ctx *ctx = test_ctx(1);

@@ -40,11 +40,23 @@ static const struct {
 #include "config/imports.def"
 };
 
-static const struct {
+typedef struct {
     orth_tool tool;
     const char *path;
-} any_case[] = {
+} key_of_tool;
+
+static const key_of_tool any_case[] = {
 #define ANY_CASE(tool, path) {ORTH_TOOL_##tool, path},
+#include "config/imports.def"
+};
+
+static const key_of_tool as_real[] = {
+#define AS_REAL(tool, path) {ORTH_TOOL_##tool, path},
+#include "config/imports.def"
+};
+
+static const key_of_tool at_most[] = {
+#define AT_MOST(tool, path) {ORTH_TOOL_##tool, path},
 #include "config/imports.def"
 };
 
@@ -108,10 +120,10 @@ static bool fits(const char *pattern, const char *text)
     return n > 0 && pattern[n - 1] == '*' ? strncmp(pattern, text, n - 1) == 0 : strcmp(pattern, text) == 0;
 }
 
-static bool has_any_case(orth_tool tool, const char *path)
+static bool is_one_of(const key_of_tool *keys, int num, const orth_import_row *row)
 {
-    for (int i = 0; i < ORTH_COUNT(any_case); i++)
-        if (any_case[i].tool == tool && strcmp(any_case[i].path, path) == 0)
+    for (int i = 0; i < num; i++)
+        if (keys[i].tool == row->tool && strcmp(keys[i].path, row->path) == 0)
             return true;
     return false;
 }
@@ -125,7 +137,7 @@ static bool fits_value(const orth_import_row *row, const char *value)
 {
     if (!row->value || !*row->value)
         return true;
-    if (has_any_case(row->tool, row->path))
+    if (is_one_of(any_case, ORTH_COUNT(any_case), row))
         return strcasecmp(row->value, value) == 0;
     return fits(row->value, value) || (row->kind == ORTH_ROW_NOT && is_same_number(row->value, value));
 }
@@ -347,7 +359,8 @@ static const char *not_taken(const orth_importer *x, orth_option_id id, const ch
     }
 }
 
-orth_status orth_import_set(orth_importer *x, const char *place, const char *key, const char *value)
+/* `note` ends what is said. */
+static orth_status set_and_say(orth_importer *x, const char *place, const char *key, const char *value, const char *note)
 {
     if (!place)
         return ORTH_ERR_NOMEM; /* of orth_import_place */
@@ -366,8 +379,13 @@ orth_status orth_import_set(orth_importer *x, const char *place, const char *key
     ORTH_TRY(again ? set_again(x, before, now, key, value) : orth_config_set(x->ctx, x->cfg, place, key, value));
     if (now)
         x->givers[id] = now;
-    orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is %s=%s", ORTH_SHOWN(place), key, ORTH_SHOWN(value));
+    orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is %s=%s%s", ORTH_SHOWN(place), key, ORTH_SHOWN(value), note);
     return ORTH_OK;
+}
+
+orth_status orth_import_set(orth_importer *x, const char *place, const char *key, const char *value)
+{
+    return set_and_say(x, place, key, value, "");
 }
 
 orth_status orth_import_set_int(orth_importer *x, const char *place, const char *key, int64_t value)
@@ -387,6 +405,23 @@ orth_status orth_import_set_real(orth_importer *x, const char *place, const char
 void orth_import_unused(orth_importer *x, const char *place, const char *why)
 {
     orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is not used: %s", ORTH_SHOWN(place), why);
+}
+
+static orth_status set_same(orth_importer *x, const orth_import_pair *p)
+{
+    const orth_import_row *row = p->row;
+    const double most = orth_option_get((orth_option_id)orth_option_find(row->key))->max;
+    const double given = orth_import_not_real(p->value) ? NAN : strtod(p->value, NULL);
+    char text[32];
+    if (given > most && is_one_of(at_most, ORTH_COUNT(at_most), row)) {
+        snprintf(text, sizeof text, "%.0f", most);
+        return set_and_say(x, p->place, row->key, text, ", the most that it takes");
+    }
+    if (given == floor(given) && fabs(given) <= 1e15 && is_one_of(as_real, ORTH_COUNT(as_real), row)) {
+        snprintf(text, sizeof text, "%.0f", given);
+        return orth_import_set(x, p->place, row->key, text);
+    }
+    return orth_import_set(x, p->place, row->key, p->value);
 }
 
 static orth_status set_mb_of_elems(orth_importer *x, const orth_import_pair *p)
@@ -424,7 +459,7 @@ static orth_status apply(orth_importer *x, const orth_import_pair *p)
     }
     switch (row->kind) {
     case ORTH_ROW_READ: return orth_import_set(x, p->place, row->key, *row->text ? row->text : p->value);
-    case ORTH_ROW_SAME: return orth_import_set(x, p->place, row->key, p->value);
+    case ORTH_ROW_SAME: return set_same(x, p);
     case ORTH_ROW_GIVES: return orth_import_set(x, p->place, row->key, row->text);
     case ORTH_ROW_ELEMS: return set_mb_of_elems(x, p);
     case ORTH_ROW_REFUSED: return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: %s", p->place, ORTH_SHOWN(p->value), row->text);

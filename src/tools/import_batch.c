@@ -116,11 +116,17 @@ static orth_status set_micro_batch(orth_importer *x, const char *place, const or
     return orth_import_set_int(x, place, "train.micro_batch", all / (steps * dp));
 }
 
-/* DeepSpeed and Megatron-LM take one step of accumulation where a micro-batch or a batch is given alone. */
+/* DeepSpeed takes one step of accumulation where a micro-batch or a batch is given alone, Megatron-LM where a micro-batch is: it refuses a batch alone, as
+ * NeMo does. */
 static orth_status set_one_step(orth_importer *x)
 {
     const orth_config *c = x->cfg;
     const bool batch = ORTH_CONFIG_IS_SET(c, train, global_batch), micro = ORTH_CONFIG_IS_SET(c, train, micro_batch);
+    if (batch && !micro && orth_tool_has_model(x->tool) && orth_import_gives(x, "train.global_batch")) {
+        orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s: no key gives train.micro_batch, and a run there needs one: %" PRId64 " is the default of Orthant",
+                 ORTH_SHOWN(x->name), c->train_micro_batch);
+        return ORTH_OK;
+    }
     if ((x->tool != ORTH_TOOL_deepspeed && x->tool != ORTH_TOOL_megatron) || !ORTH_CONFIG_IS_SET(c, parallel, dp) || batch == micro)
         return ORTH_OK;
     if (batch && orth_import_gives(x, "train.global_batch"))
