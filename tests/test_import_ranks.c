@@ -167,6 +167,38 @@ TEST(ranks_that_are_not_known_are_said_not_to_be_used)
     test_ctx_free(ctx);
 }
 
+/* What decides is said, not what else would. */
+TEST(beside_ranks_that_are_not_known_the_cluster_decides)
+{
+    static const struct {
+        const char *text;
+        int64_t devices, dp;
+        const char *line;
+    } cases[] = {
+        {"--nproc_per_node 8 --nnodes $NNODES", 16, 16, "nnodes is not used: it is no number: the cluster decides"},
+        {"--nproc_per_node 8 --nnodes $NNODES", 16, 16, "nproc_per_node is not used: the number of nodes is not known: the cluster decides"},
+        {"--nproc_per_node 8 --nnodes 1:4 --tensor-model-parallel-size 3", 16, 1, "one number of ranks: give parallel.dp"},
+        {"--nproc_per_node 8 --nnodes 2:2", 8, 16, "nproc_per_node is parallel.dp=16"},
+        {"--nproc_per_node 8 --nnodes 1:1", 0, 8, "nproc_per_node is parallel.dp=8"},
+        {"--nproc_per_node 8 --nnodes 1:11", 0, 1, "nnodes is not used: it is a range"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines = {.text = ""};
+        CHECK_OK(ctx, orth_config_init(ctx, &c));
+        const orth_log_sink before = ctx->log;
+        ctx->log = (orth_log_sink){.write = keep_line, .user = &lines, .level = ORTH_LOG_INFO};
+        const orth_status s = orth_import(ctx, &c, ORTH_TOOL_megatron, cases[i].text, cases[i].devices);
+        ctx->log = before;
+        CHECK_OK(ctx, s);
+        if (!strstr(lines.text, cases[i].line) || c.parallel_dp != cases[i].dp)
+            fail_msg("%s: %lld ranks, and\n%s", cases[i].text, (long long)c.parallel_dp, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(numbers_of_ranks_and_sequences_that_cannot_be_are_refused_with_file_key_value_and_rule)
 {
     static const struct {
@@ -174,6 +206,8 @@ TEST(numbers_of_ranks_and_sequences_that_cannot_be_are_refused_with_file_key_val
         const char *text, *keys, *message;
     } cases[] = {
         {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 0x2", "", "--megatron: nnodes=0x2: must be a number of at least 1"},
+        {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 0:0", "", "--megatron: nnodes=0:0: must be a number of at least 1"},
+        {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 1000001:1000001", "", "nnodes=1000001: must be at most 1000000"},
         {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 1e1", "", "--megatron: nnodes=1e1: must be a whole number, written in digits"},
         {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 1.5", "", "--megatron: nnodes=1.5: must be a whole number, written in digits"},
         {ORTH_TOOL_megatron, "--nproc_per_node 0x8", "", "nproc_per_node=0x8: must be a number of at least 1"},
@@ -396,6 +430,7 @@ int main(void)
         cmocka_unit_test(a_batch_of_megatron_or_nemo_says_no_micro_batch),
         cmocka_unit_test(without_a_batch_of_a_step_each_rank_has_one_micro_batch),
         cmocka_unit_test(ranks_that_are_not_known_are_said_not_to_be_used),
+        cmocka_unit_test(beside_ranks_that_are_not_known_the_cluster_decides),
         cmocka_unit_test(numbers_of_ranks_and_sequences_that_cannot_be_are_refused_with_file_key_value_and_rule),
         cmocka_unit_test(without_memory_a_batch_that_cannot_be_fails_for_the_memory),
         cmocka_unit_test(hybrid_sharding_of_fsdp_has_a_replica_on_each_machine),

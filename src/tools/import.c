@@ -370,7 +370,11 @@ static orth_status set_and_say(orth_importer *x, const char *place, const char *
     }
     const int id = orth_option_find(key);
     const orth_import_pair *now = pair_of_place(x, place), *before = id >= 0 ? x->givers[id] : NULL;
-    const char *wrong = id >= 0 && now && value == now->value ? not_taken(x, (orth_option_id)id, value) : NULL;
+    const bool as_written = id >= 0 && now && value == now->value;
+    const char *wrong = as_written ? not_taken(x, (orth_option_id)id, value) : NULL;
+    if (as_written && *value == '$' && tools[x->tool].form == ORTH_FORM_WORDS)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: it is a word of the shell, whose value is not known here: give %s on the command line", place,
+                         ORTH_SHOWN(value), key);
     if (wrong)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: %s=%s: %s", place, key, ORTH_SHOWN(value), wrong);
     const bool again = now && before && !now->is_default && !before->is_default && strcmp(now->path, before->path) != 0;
