@@ -76,6 +76,35 @@ TEST(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to)
     test_ctx_free(ctx);
 }
 
+/* Megatron-LM and NeMo refuse to run without one; of Megatron-LM a micro-batch alone is a batch of one step. */
+TEST(a_batch_of_megatron_or_nemo_says_no_micro_batch)
+{
+    static const struct {
+        orth_tool tool;
+        const char *text, *keys;
+        int64_t batch, micro;
+        const char *line;
+    } cases[] = {
+        {ORTH_TOOL_megatron, "--global-batch-size 1024\n", "parallel.dp=8", 1024, 1,
+         "no key gives train.micro_batch, and a run there needs one: 1 is the default"},
+        {ORTH_TOOL_nemo, "model: {global_batch_size: 1024}\n", "parallel.dp=8", 1024, 1, "no key gives train.micro_batch, and a run there needs one: 1 is"},
+        {ORTH_TOOL_megatron, "--global-batch-size 1024\n", "parallel.dp=8 train.micro_batch=4", 1024, 4, "global_batch_size is train.global_batch=1024"},
+        {ORTH_TOOL_megatron, "--micro-batch-size 4\n", "parallel.dp=8", 32, 4, "no gradient accumulation is train.global_batch=32"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, cases[i].tool, cases[i].text, cases[i].keys, &lines);
+        const bool needs_one = strstr(lines.text, "needs one") != NULL;
+        if (c.train_global_batch != cases[i].batch || c.train_micro_batch != cases[i].micro || !strstr(lines.text, cases[i].line) || needs_one != (i < 2))
+            fail_msg("%s %s: a batch of %lld, micro-batches of %lld, and\n%s", cases[i].text, cases[i].keys, (long long)c.train_global_batch,
+                     (long long)c.train_micro_batch, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 /* 8, the default of train.global_batch, is no multiple of 16 ranks. */
 TEST(without_a_batch_of_a_step_each_rank_has_one_micro_batch)
 {
@@ -138,6 +167,38 @@ TEST(ranks_that_are_not_known_are_said_not_to_be_used)
     test_ctx_free(ctx);
 }
 
+/* What decides is said, not what else would. */
+TEST(beside_ranks_that_are_not_known_the_cluster_decides)
+{
+    static const struct {
+        const char *text;
+        int64_t devices, dp;
+        const char *line;
+    } cases[] = {
+        {"--nproc_per_node 8 --nnodes $NNODES", 16, 16, "nnodes is not used: it is no number: the cluster decides"},
+        {"--nproc_per_node 8 --nnodes $NNODES", 16, 16, "nproc_per_node is not used: the number of nodes is not known: the cluster decides"},
+        {"--nproc_per_node 8 --nnodes 1:4 --tensor-model-parallel-size 3", 16, 1, "one number of ranks: give parallel.dp"},
+        {"--nproc_per_node 8 --nnodes 2:2", 8, 16, "nproc_per_node is parallel.dp=16"},
+        {"--nproc_per_node 8 --nnodes 1:1", 0, 8, "nproc_per_node is parallel.dp=8"},
+        {"--nproc_per_node 8 --nnodes 1:11", 0, 1, "nnodes is not used: it is a range"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines = {.text = ""};
+        CHECK_OK(ctx, orth_config_init(ctx, &c));
+        const orth_log_sink before = ctx->log;
+        ctx->log = (orth_log_sink){.write = keep_line, .user = &lines, .level = ORTH_LOG_INFO};
+        const orth_status s = orth_import(ctx, &c, ORTH_TOOL_megatron, cases[i].text, cases[i].devices);
+        ctx->log = before;
+        CHECK_OK(ctx, s);
+        if (!strstr(lines.text, cases[i].line) || c.parallel_dp != cases[i].dp)
+            fail_msg("%s: %lld ranks, and\n%s", cases[i].text, (long long)c.parallel_dp, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(numbers_of_ranks_and_sequences_that_cannot_be_are_refused_with_file_key_value_and_rule)
 {
     static const struct {
@@ -145,6 +206,8 @@ TEST(numbers_of_ranks_and_sequences_that_cannot_be_are_refused_with_file_key_val
         const char *text, *keys, *message;
     } cases[] = {
         {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 0x2", "", "--megatron: nnodes=0x2: must be a number of at least 1"},
+        {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 0:0", "", "--megatron: nnodes=0:0: must be a number of at least 1"},
+        {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 1000001:1000001", "", "nnodes=1000001: must be at most 1000000"},
         {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 1e1", "", "--megatron: nnodes=1e1: must be a whole number, written in digits"},
         {ORTH_TOOL_megatron, "--nproc_per_node 8 --nnodes 1.5", "", "--megatron: nnodes=1.5: must be a whole number, written in digits"},
         {ORTH_TOOL_megatron, "--nproc_per_node 0x8", "", "nproc_per_node=0x8: must be a number of at least 1"},
@@ -364,8 +427,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_cluster_gives_the_ranks_where_nothing_else_does),
         cmocka_unit_test(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to),
+        cmocka_unit_test(a_batch_of_megatron_or_nemo_says_no_micro_batch),
         cmocka_unit_test(without_a_batch_of_a_step_each_rank_has_one_micro_batch),
         cmocka_unit_test(ranks_that_are_not_known_are_said_not_to_be_used),
+        cmocka_unit_test(beside_ranks_that_are_not_known_the_cluster_decides),
         cmocka_unit_test(numbers_of_ranks_and_sequences_that_cannot_be_are_refused_with_file_key_value_and_rule),
         cmocka_unit_test(without_memory_a_batch_that_cannot_be_fails_for_the_memory),
         cmocka_unit_test(hybrid_sharding_of_fsdp_has_a_replica_on_each_machine),

@@ -188,8 +188,10 @@ TEST(words_of_the_shell_behind_a_key_are_not_its_value)
             fail_msg("%s: wanted '%s' and '%s' in\n%s", cases[i].text, cases[i].line, cases[i].other, lines.text);
         orth_config_release(ctx, &c);
     }
-    file_fails(ctx, ORTH_TOOL_megatron, "python --global-batch-size ${GBS}\n", "global_batch_size: train.global_batch=${GBS}: must be a whole number");
-    file_fails(ctx, ORTH_TOOL_megatron, "GBS=$1\npython --global-batch-size ${GBS:-8}\n", "train.global_batch=${GBS:-8}: must be a whole number");
+    file_fails(ctx, ORTH_TOOL_megatron, "python --global-batch-size ${GBS}\n",
+               "global_batch_size=${GBS}: it is a word of the shell, whose value is not known here: give train.global_batch");
+    file_fails(ctx, ORTH_TOOL_megatron, "GBS=$1\npython --global-batch-size ${GBS:-8}\n",
+               "global_batch_size=${GBS:-8}: it is a word of the shell, whose value is not known here");
     test_ctx_free(ctx);
 }
 

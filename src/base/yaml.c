@@ -105,6 +105,13 @@ static orth_status scalar_text(reader *r, const char **out)
     return *out ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
+/* The present scalar as the next item. */
+static orth_status add_item(reader *r, orth_written *out)
+{
+    out->is_quoted[out->num_items] = r->event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    return scalar_text(r, &out->items[out->num_items++]);
+}
+
 /* Nothing at all after the colon, as against "". */
 static bool is_empty_scalar(const reader *r)
 {
@@ -135,7 +142,7 @@ static orth_status read_any_list(reader *r, orth_written *out, bool *taken)
         if (r->event.type != YAML_SCALAR_EVENT)
             ORTH_TRY(skip(r));
         else if (*taken)
-            ORTH_TRY(scalar_text(r, &out->items[out->num_items++]));
+            ORTH_TRY(add_item(r, out));
     }
 }
 
@@ -151,14 +158,13 @@ static orth_status read_list(reader *r, orth_written *out)
             return REFUSE(r, "a list holds single values only");
         if (out->num_items == ORTH_LIST_MAX)
             return REFUSE(r, "a list holds at most %d values", ORTH_LIST_MAX);
-        ORTH_TRY(scalar_text(r, &out->items[out->num_items]));
-        out->num_items++;
+        ORTH_TRY(add_item(r, out));
     }
 }
 
 static orth_status read_value(reader *r, const char *path, orth_yaml_kind kind)
 {
-    orth_written value = {.num_items = 1};
+    orth_written value = {0};
     char place[MAX_PLACE];
     memcpy(place, r->place, sizeof place); /* a list moves on */
     if (kind == ORTH_YAML_SCALAR && r->event.type != YAML_SCALAR_EVENT)
@@ -171,7 +177,7 @@ static orth_status read_value(reader *r, const char *path, orth_yaml_kind kind)
     if (r->event.type == YAML_SEQUENCE_START_EVENT)
         ORTH_TRY(kind == ORTH_YAML_ANY ? read_any_list(r, &value, &taken) : read_list(r, &value));
     else
-        ORTH_TRY(scalar_text(r, &value.items[0]));
+        ORTH_TRY(add_item(r, &value));
     if (!taken)
         value = (orth_written){.items = {"[...]"}, .num_items = 1};
     return r->schema->put(r->ctx, r->user, path, place, &value);

@@ -14,6 +14,7 @@
 /* A value as written: one scalar, or the items of a list. */
 typedef struct {
     const char *items[ORTH_LIST_MAX];
+    bool is_quoted[ORTH_LIST_MAX];   /* the item is a text whatever its characters: in quotes, or a block */
     int num_items;
     bool is_list;
 } orth_written;

@@ -82,6 +82,8 @@ static bool is_passed_over(const orth_exporter *x, const char *path)
         return c->memory_recompute != ORTH_memory_recompute_full;
     if (strncmp(path, "deepspeed_config.", 17) == 0) /* what is written is FSDP */
         return true;
+    if (x->out.tool == ORTH_TOOL_accelerate && strcmp(path, "gradient_accumulation_steps") == 0) /* its script says it */
+        return true;
     if (strncmp(path, "fp8_config.", 11) == 0)
         return !orth_export_is_fp8_autocast(c);
     return strncmp(path, "fsdp_config.", 12) == 0 && c->parallel_zero < ORTH_parallel_zero_2;

@@ -40,11 +40,23 @@ static const struct {
 #include "config/imports.def"
 };
 
-static const struct {
+typedef struct {
     orth_tool tool;
     const char *path;
-} any_case[] = {
+} key_of_tool;
+
+static const key_of_tool any_case[] = {
 #define ANY_CASE(tool, path) {ORTH_TOOL_##tool, path},
+#include "config/imports.def"
+};
+
+static const key_of_tool as_real[] = {
+#define AS_REAL(tool, path) {ORTH_TOOL_##tool, path},
+#include "config/imports.def"
+};
+
+static const key_of_tool at_most[] = {
+#define AT_MOST(tool, path) {ORTH_TOOL_##tool, path},
 #include "config/imports.def"
 };
 
@@ -108,19 +120,26 @@ static bool fits(const char *pattern, const char *text)
     return n > 0 && pattern[n - 1] == '*' ? strncmp(pattern, text, n - 1) == 0 : strcmp(pattern, text) == 0;
 }
 
-static bool has_any_case(orth_tool tool, const char *path)
+static bool is_one_of(const key_of_tool *keys, int num, const orth_import_row *row)
 {
-    for (int i = 0; i < ORTH_COUNT(any_case); i++)
-        if (any_case[i].tool == tool && strcmp(any_case[i].path, path) == 0)
+    for (int i = 0; i < num; i++)
+        if (keys[i].tool == row->tool && strcmp(keys[i].path, row->path) == 0)
             return true;
     return false;
+}
+
+static bool is_same_number(const char *a, const char *b)
+{
+    return !orth_import_not_real(a) && !orth_import_not_real(b) && strtod(a, NULL) == strtod(b, NULL);
 }
 
 static bool fits_value(const orth_import_row *row, const char *value)
 {
     if (!row->value || !*row->value)
         return true;
-    return has_any_case(row->tool, row->path) ? strcasecmp(row->value, value) == 0 : fits(row->value, value);
+    if (is_one_of(any_case, ORTH_COUNT(any_case), row))
+        return strcasecmp(row->value, value) == 0;
+    return fits(row->value, value) || (row->kind == ORTH_ROW_NOT && is_same_number(row->value, value));
 }
 
 const orth_import_row *orth_import_row_of(orth_tool tool, const char *path, const char *value)
@@ -158,8 +177,7 @@ static const char *plain(const char *value)
     return value;
 }
 
-/* Whether a row is about this value of the key, not about any. */
-static bool is_named(orth_tool tool, const char *path, const char *value)
+bool orth_import_is_named(orth_tool tool, const char *path, const char *value)
 {
     const orth_import_row *row = orth_import_row_of(tool, path, value);
     return row && row->value && strcmp(row->value, value) == 0;
@@ -212,7 +230,7 @@ orth_status orth_import_add(orth_importer *x, const char *where, const char *pat
 orth_status orth_import_add_given(orth_importer *x, const char *where, const char *path, const char *value)
 {
     const bool is_none = strcmp(plain(value), "null") == 0 || strcmp(value, "") == 0 || strcmp(value, "{}") == 0;
-    return is_none && !is_named(x->tool, path, plain(value)) ? ORTH_OK : orth_import_add(x, where, path, value);
+    return is_none && !orth_import_is_named(x->tool, path, plain(value)) ? ORTH_OK : orth_import_add(x, where, path, value);
 }
 
 const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_part part)
@@ -341,7 +359,8 @@ static const char *not_taken(const orth_importer *x, orth_option_id id, const ch
     }
 }
 
-orth_status orth_import_set(orth_importer *x, const char *place, const char *key, const char *value)
+/* `note` ends what is said. */
+static orth_status set_and_say(orth_importer *x, const char *place, const char *key, const char *value, const char *note)
 {
     if (!place)
         return ORTH_ERR_NOMEM; /* of orth_import_place */
@@ -351,7 +370,11 @@ orth_status orth_import_set(orth_importer *x, const char *place, const char *key
     }
     const int id = orth_option_find(key);
     const orth_import_pair *now = pair_of_place(x, place), *before = id >= 0 ? x->givers[id] : NULL;
-    const char *wrong = id >= 0 && now && value == now->value ? not_taken(x, (orth_option_id)id, value) : NULL;
+    const bool as_written = id >= 0 && now && value == now->value;
+    const char *wrong = as_written ? not_taken(x, (orth_option_id)id, value) : NULL;
+    if (as_written && *value == '$' && tools[x->tool].form == ORTH_FORM_WORDS)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: it is a word of the shell, whose value is not known here: give %s on the command line", place,
+                         ORTH_SHOWN(value), key);
     if (wrong)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: %s=%s: %s", place, key, ORTH_SHOWN(value), wrong);
     const bool again = now && before && !now->is_default && !before->is_default && strcmp(now->path, before->path) != 0;
@@ -360,8 +383,13 @@ orth_status orth_import_set(orth_importer *x, const char *place, const char *key
     ORTH_TRY(again ? set_again(x, before, now, key, value) : orth_config_set(x->ctx, x->cfg, place, key, value));
     if (now)
         x->givers[id] = now;
-    orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is %s=%s", ORTH_SHOWN(place), key, ORTH_SHOWN(value));
+    orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is %s=%s%s", ORTH_SHOWN(place), key, ORTH_SHOWN(value), note);
     return ORTH_OK;
+}
+
+orth_status orth_import_set(orth_importer *x, const char *place, const char *key, const char *value)
+{
+    return set_and_say(x, place, key, value, "");
 }
 
 orth_status orth_import_set_int(orth_importer *x, const char *place, const char *key, int64_t value)
@@ -381,6 +409,23 @@ orth_status orth_import_set_real(orth_importer *x, const char *place, const char
 void orth_import_unused(orth_importer *x, const char *place, const char *why)
 {
     orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is not used: %s", ORTH_SHOWN(place), why);
+}
+
+static orth_status set_same(orth_importer *x, const orth_import_pair *p)
+{
+    const orth_import_row *row = p->row;
+    const double most = orth_option_get((orth_option_id)orth_option_find(row->key))->max;
+    const double given = orth_import_not_real(p->value) ? NAN : strtod(p->value, NULL);
+    char text[32];
+    if (given > most && is_one_of(at_most, ORTH_COUNT(at_most), row)) {
+        snprintf(text, sizeof text, "%.0f", most);
+        return set_and_say(x, p->place, row->key, text, ", the most that it takes");
+    }
+    if (given == floor(given) && fabs(given) <= 1e15 && is_one_of(as_real, ORTH_COUNT(as_real), row)) {
+        snprintf(text, sizeof text, "%.0f", given);
+        return orth_import_set(x, p->place, row->key, text);
+    }
+    return orth_import_set(x, p->place, row->key, p->value);
 }
 
 static orth_status set_mb_of_elems(orth_importer *x, const orth_import_pair *p)
@@ -418,7 +463,7 @@ static orth_status apply(orth_importer *x, const orth_import_pair *p)
     }
     switch (row->kind) {
     case ORTH_ROW_READ: return orth_import_set(x, p->place, row->key, *row->text ? row->text : p->value);
-    case ORTH_ROW_SAME: return orth_import_set(x, p->place, row->key, p->value);
+    case ORTH_ROW_SAME: return set_same(x, p);
     case ORTH_ROW_GIVES: return orth_import_set(x, p->place, row->key, row->text);
     case ORTH_ROW_ELEMS: return set_mb_of_elems(x, p);
     case ORTH_ROW_REFUSED: return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: %s", p->place, ORTH_SHOWN(p->value), row->text);

@@ -3,9 +3,17 @@
 #include "tools/import_impl.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MOST_RANKS 1000000        /* as of parallel.dp */
+
+/* torchrun's MIN:MAX where both are the same. */
+static bool is_one_number(const orth_import_pair *p)
+{
+    const size_t n = strspn(p->value, "0123456789");
+    return n > 0 && p->value[n] == ':' && strncmp(p->value, p->value + n + 1, n) == 0 && !p->value[2 * n + 1];
+}
 
 /* Why a number of nodes, or of ranks of one, is not known here; NULL: it is, or it is a number that cannot be. Names of a shell and words such as `gpu`
  * leave it to whoever starts the run; so does torchrun's MIN:MAX, a run that goes on while nodes come and go. */
@@ -13,10 +21,36 @@ static const char *not_known(const orth_import_pair *p)
 {
     const char *end = p->value + strspn(p->value, "0123456789");
     if (p->row->part == ORTH_PART_nodes && end > p->value && *end == ':')
-        return "it is a range, and a plan is of one number of ranks: give parallel.dp";
+        return is_one_number(p) ? NULL : "it is a range, and a plan is of one number of ranks";
     if (p->row->part == ORTH_PART_ranks_a_node && strcmp(p->value, "-1") == 0)
-        return "-1 is all devices of a node: give parallel.dp";
-    return *p->value && strchr("+-.0123456789", *p->value) ? NULL : "it is no number: give parallel.dp";
+        return "-1 is all devices of a node";
+    return *p->value && strchr("+-.0123456789", *p->value) ? NULL : "it is no number";
+}
+
+/* Whether all devices of the cluster are ranks: nothing else says how many there are. */
+static bool cluster_decides(const orth_importer *x)
+{
+    const int64_t others = x->cfg->parallel_tp * x->cfg->parallel_pp * x->cfg->parallel_cp;
+    const bool follows = orth_import_find(x, ORTH_PART_accumulation) && orth_import_gives(x, "train.global_batch") && orth_import_gives(x, "train.micro_batch");
+    return x->num_devices > 0 && x->num_devices % others == 0 && !follows && !ORTH_CONFIG_IS_SET(x->cfg, parallel, dp);
+}
+
+static orth_status say_not_known(orth_importer *x, const orth_import_pair *p, const char *why)
+{
+    const char *text = orth_arena_printf(x->ctx, &x->arena, "%s: %s", why, cluster_decides(x) ? "the cluster decides" : "give parallel.dp");
+    if (!text)
+        return ORTH_ERR_NOMEM;
+    orth_import_unused(x, p->place, text);
+    return ORTH_OK;
+}
+
+static orth_status count_nodes(orth_importer *x, int64_t *nodes)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_nodes);
+    if (!p || !is_one_number(p))
+        return orth_import_count(x, ORTH_PART_nodes, 1, nodes);
+    *nodes = strtoll(p->value, NULL, 10);
+    return *nodes > 0 ? ORTH_OK : ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be a number of at least 1", p->place, ORTH_SHOWN(p->value));
 }
 
 /* ranks = nodes * ranks of a node = tp * pp * cp * dp. */
@@ -35,12 +69,10 @@ static orth_status set_ranks(orth_importer *x)
     }
     if (!p || why || why_nodes) {
         if (p)
-            orth_import_unused(x, p->place, why ? why : "the number of nodes is not known: give parallel.dp");
-        if (of_nodes)
-            orth_import_unused(x, of_nodes->place, why_nodes ? why_nodes : "the number of ranks of a node is not known: give parallel.dp");
-        return ORTH_OK;
+            ORTH_TRY(say_not_known(x, p, why ? why : "the number of nodes is not known"));
+        return of_nodes ? say_not_known(x, of_nodes, why_nodes ? why_nodes : "the number of ranks of a node is not known") : ORTH_OK;
     }
-    ORTH_TRY(orth_import_count(x, ORTH_PART_nodes, 1, &nodes));
+    ORTH_TRY(count_nodes(x, &nodes));
     ORTH_TRY(orth_import_count(x, ORTH_PART_ranks_a_node, 1, &a_node));
     if (nodes > MOST_RANKS || a_node > MOST_RANKS)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 ": must be at most %d", nodes > MOST_RANKS ? of_nodes->place : p->place,
@@ -86,8 +118,7 @@ static orth_status set_batch_of_ranks(orth_importer *x, const char *place, const
 static orth_status set_ranks_of_cluster(orth_importer *x)
 {
     const int64_t others = x->cfg->parallel_tp * x->cfg->parallel_pp * x->cfg->parallel_cp;
-    const bool follows = orth_import_find(x, ORTH_PART_accumulation) && orth_import_gives(x, "train.global_batch") && orth_import_gives(x, "train.micro_batch");
-    if (x->num_devices % others != 0 || x->num_devices == 0 || follows || ORTH_CONFIG_IS_SET(x->cfg, parallel, dp))
+    if (!cluster_decides(x))
         return ORTH_OK;
     return orth_import_set_int(x, orth_import_place(x, "all devices of the cluster"), "parallel.dp", x->num_devices / others);
 }
@@ -116,11 +147,17 @@ static orth_status set_micro_batch(orth_importer *x, const char *place, const or
     return orth_import_set_int(x, place, "train.micro_batch", all / (steps * dp));
 }
 
-/* DeepSpeed and Megatron-LM take one step of accumulation where a micro-batch or a batch is given alone. */
+/* DeepSpeed takes one step of accumulation where a micro-batch or a batch is given alone, Megatron-LM where a micro-batch is: it refuses a batch alone, as
+ * NeMo does. */
 static orth_status set_one_step(orth_importer *x)
 {
     const orth_config *c = x->cfg;
     const bool batch = ORTH_CONFIG_IS_SET(c, train, global_batch), micro = ORTH_CONFIG_IS_SET(c, train, micro_batch);
+    if (batch && !micro && orth_tool_has_model(x->tool) && orth_import_gives(x, "train.global_batch")) {
+        orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s: no key gives train.micro_batch, and a run there needs one: %" PRId64 " is the default of Orthant",
+                 ORTH_SHOWN(x->name), c->train_micro_batch);
+        return ORTH_OK;
+    }
     if ((x->tool != ORTH_TOOL_deepspeed && x->tool != ORTH_TOOL_megatron) || !ORTH_CONFIG_IS_SET(c, parallel, dp) || batch == micro)
         return ORTH_OK;
     if (batch && orth_import_gives(x, "train.global_batch"))

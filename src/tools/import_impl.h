@@ -44,6 +44,8 @@ orth_import_form orth_tool_form(orth_tool tool);
 const orth_import_row *orth_import_row_at(int i);
 /* The row that a key with this value has, or NULL. */
 const orth_import_row *orth_import_row_of(orth_tool tool, const char *path, const char *value);
+/* Whether a row is about this value of the key, not about any. */
+bool orth_import_is_named(orth_tool tool, const char *path, const char *value);
 /* Whether a row is about this key; a PART may say more than its name. row NULL: no. */
 bool orth_import_is_about(const orth_import_row *row, const char *key);
 /* Whether rows are about keys of the section `path`; whether one is about the key `path` itself. */
@@ -82,7 +84,8 @@ const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_par
 /* Whether a switch is given and on; whether the value is one of the words. */
 bool orth_import_is_true(const orth_import_pair *p);
 bool orth_import_is_word(const orth_import_pair *p, const char *const *words, int num);
-/* Whether a value is true or false; ORTH_ERR_ARG where that of a part that is a switch is not. */
+/* Whether a part is a switch; whether a value is true or false; ORTH_ERR_ARG where that of a switch is not. */
+bool orth_import_part_is_switch(orth_import_part part);
 bool orth_import_is_switch(const orth_import_pair *p);
 orth_status orth_import_check_switches(orth_importer *x);
 /* Whether its key is one of a section. */
@@ -96,7 +99,7 @@ bool orth_import_gives(const orth_importer *x, const char *key);
  * read as numbers in some places and not in others, are refused. A whole number has digits only, after a sign. */
 const char *orth_import_not_real(const char *text);
 const char *orth_import_not_whole(const orth_importer *x, const char *text);
-/* Whether 010 is eight to their program, which is ten to whoever does not know it. */
+/* Whether YAML reads the text as octal (010 is 8). */
 bool orth_import_is_octal(const orth_importer *x, const char *text);
 /* A part as a number from `least` to 1e15; `fallback` where it is not given. ORTH_ERR_ARG for another word. */
 orth_status orth_import_number(orth_importer *x, orth_import_part part, double least, double fallback, double *out);

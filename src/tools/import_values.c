@@ -61,12 +61,21 @@ bool orth_import_is_switch(const orth_import_pair *p)
     return orth_import_is_word(p, words, ORTH_COUNT(words));
 }
 
+static const orth_import_part switches[] = {
+    ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_offload_all, ORTH_PART_sequence_parallel, ORTH_PART_fsdp, ORTH_PART_amp_o2, ORTH_PART_split_inputs,
+    ORTH_PART_host_checkpoints, ORTH_PART_embedding_counts, ORTH_PART_loss_counts, ORTH_PART_swiglu, ORTH_PART_rotary, ORTH_PART_rope_scaling,
+    ORTH_PART_no_bias, ORTH_PART_bias, ORTH_PART_qkv_bias, ORTH_PART_group_query};
+
+bool orth_import_part_is_switch(orth_import_part part)
+{
+    for (int i = 0; i < ORTH_COUNT(switches); i++)
+        if (switches[i] == part)
+            return true;
+    return false;
+}
+
 orth_status orth_import_check_switches(orth_importer *x)
 {
-    static const orth_import_part switches[] = {
-        ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_offload_all, ORTH_PART_sequence_parallel, ORTH_PART_fsdp, ORTH_PART_amp_o2, ORTH_PART_split_inputs,
-        ORTH_PART_host_checkpoints, ORTH_PART_embedding_counts, ORTH_PART_loss_counts, ORTH_PART_swiglu, ORTH_PART_rotary, ORTH_PART_rope_scaling,
-        ORTH_PART_no_bias, ORTH_PART_bias, ORTH_PART_qkv_bias, ORTH_PART_group_query};
     for (int i = 0; i < ORTH_COUNT(switches); i++) {
         const orth_import_pair *p = orth_import_find(x, switches[i]);
         if (p && !orth_import_is_switch(p))

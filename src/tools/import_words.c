@@ -288,13 +288,9 @@ static void expand_key(words *w)
 /* Whether a key takes no value in Megatron-LM: a row is about the value that it has then, or it is a switch here. */
 static bool is_switch(orth_tool tool, const char *path)
 {
-    static const orth_import_part switches[] = {ORTH_PART_sequence_parallel, ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_group_query, ORTH_PART_swiglu,
-                                                ORTH_PART_rotary, ORTH_PART_rope_scaling, ORTH_PART_no_bias, ORTH_PART_qkv_bias,
-                                                ORTH_PART_embedding_counts, ORTH_PART_loss_counts};
     const orth_import_row *row = orth_import_row_of(tool, path, "true");
-    for (int i = 0; row && i < ORTH_COUNT(switches); i++)
-        if (row->part == switches[i])
-            return true;
+    if (row && orth_import_part_is_switch(row->part))
+        return true;
     if (row && row->value && *row->value)
         return strcmp(row->value, "true") == 0;
     const int id = row && row->kind == ORTH_ROW_SAME ? orth_option_find(row->key) : -1;
