@@ -93,27 +93,37 @@ static void make_strict(char *text)
     *to = '\0';
 }
 
-static orth_status parse_json(orth_importer *x, json_t **root, const char *path, char *text, size_t bytes)
+/* text: ends with a zero byte, and is changed. */
+static orth_status parse_json(orth_importer *x, json_t **root, const char *path, char *text)
 {
     static const char mark[] = "\xef\xbb\xbf"; /* that the file is UTF-8 */
     char *begin = text + (strncmp(text, mark, 3) == 0 ? 3 : 0);
-    if (bytes > MAX_BYTES)
-        return ORTH_FAIL(x->ctx, ORTH_ERR_DATA, "%s: its %zu bytes are more than the %zu that such a file may have", path, bytes, MAX_BYTES);
-    if (strlen(text) != bytes)
-        return ORTH_FAIL(x->ctx, ORTH_ERR_DATA, "%s: holds a zero byte", path);
     if (!*begin)
         return ORTH_FAIL(x->ctx, ORTH_ERR_DATA, "%s: is empty", path);
     make_strict(begin);
     return orth_json_parse(x->ctx, root, path, begin, strlen(begin));
 }
 
+static orth_status copy_text(orth_importer *x, const char *path, const orth_file_map *map, char **text)
+{
+    if (map->size > MAX_BYTES)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_DATA, "%s: its %zu bytes are more than the %zu that such a file may have", path, map->size, MAX_BYTES);
+    if (memchr(map->data, '\0', map->size))
+        return ORTH_FAIL(x->ctx, ORTH_ERR_DATA, "%s: holds a zero byte", path);
+    *text = orth_mem_printf(x->ctx, "%.*s", (int)map->size, (const char *)map->data);
+    return *text ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
 orth_status orth_import_read_json(orth_importer *x, const char *path)
 {
+    orth_file_map map = {0};
     json_t *root = NULL;
-    char *text;
-    size_t bytes;
-    ORTH_TRY(orth_file_read(x->ctx, path, &text, &bytes));
-    orth_status s = parse_json(x, &root, path, text, bytes);
+    char *text = NULL;
+    ORTH_TRY(orth_file_map_open(x->ctx, &map, path));
+    orth_status s = map.size > 0 ? copy_text(x, path, &map, &text) : ORTH_FAIL(x->ctx, ORTH_ERR_DATA, "%s: is empty", path);
+    orth_file_map_close(&map);
+    if (s == ORTH_OK)
+        s = parse_json(x, &root, path, text);
     if (s == ORTH_OK)
         s = visit(x, "", root);
     json_decref(root);
