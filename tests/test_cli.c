@@ -258,7 +258,7 @@ TEST(bench_times_steps_of_layouts_and_collectives)
     expect("bench step model.preset=gpt2-tiny data.seq_len=32 parallel.tp=3", 2, "tp=3 does not divide");
     expect("plan model.preset=gpt2-tiny data.seq_len=32 parallel.pp=2 parallel.stage_layers=[1,2]", 2,
            "command line: parallel.stage_layers adds up to 3, not to layers=2");
-    expect("bench flops", 2, "peak, gemm, attention, collectives, step, not 'flops'");
+    expect("bench flops", 2, "bench: 'flops' is not one of peak, gemm, attention, collectives, step");
 }
 
 int main(void)

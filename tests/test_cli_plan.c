@@ -102,6 +102,18 @@ TEST(limits_of_devices_and_hosts_hold_on_a_cluster)
     expect(ON_CLUSTER "--compare memory.limit_host=[8MB,80MB]", 0, "no");
 }
 
+TEST(prepared_data_with_more_tokens_than_the_model_has_are_refused_as_train_refuses_them)
+{
+#define SMALL_VOCAB " model.preset=gpt2-tiny model.vocab=200 data.path=prepared data.seq_len=16 train.global_batch=8 "
+#define TOO_MANY "the tokenizer has 257 tokens, the model's vocabulary only 200: a new model has room for them with model.vocab=257"
+    char out[4096];
+    assert_int_equal(run_shell("rm -rf prepared; printf 'some text, and more of it, for a data set' > text.txt && " ORTH_BINARY " data prepare --tokenizer=bytes --out=prepared text.txt", out, sizeof out), 0);
+    expect("plan" SMALL_VOCAB, 2, TOO_MANY);
+    expect("search" SMALL_VOCAB "--cluster=h100-1", 2, TOO_MANY);
+    expect("train" SMALL_VOCAB "checkpoint.dir=none", 2, TOO_MANY);
+    expect("plan" SMALL_VOCAB "model.vocab=257", 0, "fits");
+}
+
 /* A limit of memory that the winner does not use is no key of its run file, and on groups the shares of the winner are planned without it. */
 TEST(the_winner_of_a_search_under_limits_is_a_run_file_that_is_accepted)
 {
@@ -462,6 +474,7 @@ int main(void)
         cmocka_unit_test(plans_of_the_largest_sizes_end),
         cmocka_unit_test(a_vocabulary_that_is_assumed_is_said),
         cmocka_unit_test(limits_of_devices_and_hosts_hold_on_a_cluster),
+        cmocka_unit_test(prepared_data_with_more_tokens_than_the_model_has_are_refused_as_train_refuses_them),
         cmocka_unit_test(the_winner_of_a_search_under_limits_is_a_run_file_that_is_accepted),
         cmocka_unit_test(limits_of_files_hold_on_a_cluster),
         cmocka_unit_test(on_a_cluster_a_limit_of_one_machine_is_refused_and_one_of_devices_is_kept),

@@ -250,14 +250,14 @@ TEST(evaluations_of_other_targets_are_not_the_best)
                                   "optimizer.lr=1e-9 schedule.warmup_steps=0";
     RUN(r, 0, "best evaluation: loss ", "train run.yaml train.steps=4 %s", options);
     assert_int_equal(num_evaluations(r), 2);
-    assert_null(strstr(r->out, "after step 4\n"));
+    assert_null(strstr(r->out, "after step 4"));
     RUN(r, 0, "best evaluation: loss 9.5000 after step 2",
         "help >/dev/null; sed -i '/\"step\": 2,/s/\"eval_loss\": [0-9.]*/\"eval_loss\": 9.5/' a/metrics.jsonl; "
         "%s train run.yaml train.steps=5 %s --resume", ORTH_BINARY, options);
     /* A run that scored all at its end, and fewer from then on. */
     RUN(r, 0, "after step 2\n", "train run.yaml train.steps=2 train.global_batch=1 train.micro_batch=1 checkpoint.dir=b");
     RUN(r, 0, "best evaluation: loss ", "train run.yaml train.steps=5 train.global_batch=1 train.micro_batch=1 train.eval_every=2 train.eval_batches=1 --resume checkpoint.dir=b");
-    assert_non_null(strstr(r->out, "after step 4\n"));
+    assert_non_null(strstr(r->out, "after step 4 (of those over "));
     run_end(r);
 }
 

@@ -189,5 +189,6 @@ orth_status orth_cmd_bench(orth_ctx *ctx, const orth_cmd *cmd)
         return bench_attention(ctx, &b, t);
     if (strcmp(what, "step") == 0)
         return orth_bench_step(ctx, cmd, b.peak);
-    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "bench takes one of peak, gemm, attention, collectives, step, not '%s'", what);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, *what ? "bench: '%s' is not one of peak, gemm, attention, collectives, step"
+                                              : "bench%s: say which: peak, gemm, attention, collectives, step", what);
 }

@@ -108,6 +108,7 @@ static orth_status prepare(orth_ctx *ctx, planning *x)
 {
     orth_describe_warn_assumed(ctx, x->cfg);
     ORTH_TRY(orth_describe_model(ctx, x->cfg, &x->model));
+    ORTH_TRY(orth_describe_check_vocab(ctx, x->cfg, &x->model));
     orth_setup_say_derived(ctx, x->cfg, &x->model);
     if (x->cluster)
         ORTH_TRY(orth_hardware_find(ctx, &x->hardware, x->cluster));

@@ -167,16 +167,20 @@ static orth_status find_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
     return there ? orth_tokenizer_load(ctx, &d->tokenizer, there) : auto_tokenizer(ctx, o, &d->tokenizer);
 }
 
+orth_status orth_data_check_vocab(orth_ctx *ctx, int64_t size, int64_t vocab)
+{
+    if (size <= vocab)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the tokenizer has %" PRId64 " tokens, the model's vocabulary only %" PRId64 ": a new model has room for "
+                     "them with model.vocab=%" PRId64, size, vocab, size);
+}
+
 /* One too large for the model is refused before text is prepared with it, which may take minutes. */
 static orth_status load_tokenizer(orth_ctx *ctx, const orth_data_options *o, orth_data *d)
 {
     ORTH_TRY(find_tokenizer(ctx, o, d));
     ORTH_TRY(orth_tokenizer_name_eos(ctx, d->tokenizer, o->eos, o->num_eos));
-    const int64_t size = orth_tokenizer_vocab_size(d->tokenizer);
-    if (o->max_vocab > 0 && size > o->max_vocab)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the tokenizer has %" PRId64 " tokens, the model's vocabulary only %" PRId64 ": a new model has room for "
-                         "them with model.vocab=%" PRId64, size, o->max_vocab, size);
-    return ORTH_OK;
+    return o->max_vocab > 0 ? orth_data_check_vocab(ctx, orth_tokenizer_vocab_size(d->tokenizer), o->max_vocab) : ORTH_OK;
 }
 
 /* ---- the sets ---- */

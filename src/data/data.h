@@ -49,6 +49,9 @@ bool orth_data_tokenizer_is_auto(const char *tokenizer);
 orth_status orth_data_open_or_prepare(orth_ctx *ctx, orth_data **out, const orth_data_options *options);
 void orth_data_close(orth_ctx *ctx, orth_data *d); /* NULL is fine */
 
+/* ORTH_ERR_ARG: a tokenizer of `size` tokens is too large for a model's vocabulary. */
+orth_status orth_data_check_vocab(orth_ctx *ctx, int64_t size, int64_t vocab);
+
 /* The errors of orth_data_open_or_prepare that show without preparing: options, the beginning of each file, a tokenizer that is named. Writes nothing. */
 orth_status orth_data_check(orth_ctx *ctx, const orth_data_options *options);
 

@@ -66,6 +66,7 @@ orth_status orth_search_make_on(orth_ctx *ctx, orth_search *out, const orth_conf
     orth_model_config model;
     *out = (orth_search){.goal = goal, .where = *where, .num_threads = orth_price_threads(where)};
     ORTH_TRY(orth_describe_model(ctx, base, &model));
+    ORTH_TRY(orth_describe_check_vocab(ctx, base, &model));
     out->num_elems = orth_model_num_elems(&model);
     if (base->optimizer_freeze.n > 0)
         ORTH_TRY(check_frozen(ctx, base, &model));

@@ -71,6 +71,17 @@ orth_status orth_describe_model(orth_ctx *ctx, const orth_config *cfg, orth_mode
     return orth_setup_model(ctx, cfg, vocab, out);
 }
 
+orth_status orth_describe_check_vocab(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model)
+{
+    if (takes_vocab_of_data(cfg) || !has_prepared_data(cfg))
+        return ORTH_OK;
+    orth_dataset *d;
+    ORTH_TRY(orth_dataset_open(ctx, &d, cfg->data_path.v[0]));
+    const orth_status s = orth_data_check_vocab(ctx, d->vocab_size, model->vocab);
+    orth_dataset_close(ctx, d);
+    return s;
+}
+
 orth_status orth_describe_evaluates(orth_ctx *ctx, const orth_config *cfg, bool *out)
 {
     bool any = false;

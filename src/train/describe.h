@@ -11,6 +11,8 @@
  * prepared data that the run file names, else what a tokenizer trained for it would have. */
 #define ORTH_AUTO_VOCAB 4096
 orth_status orth_describe_model(orth_ctx *ctx, const orth_config *cfg, orth_model_config *out);
+/* What train says of prepared data with more tokens than the model has: ORTH_ERR_ARG; ORTH_ERR_DATA, ORTH_ERR_IO of the data set. */
+orth_status orth_describe_check_vocab(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model);
 /* Whether it is that of a tokenizer not trained yet, ORTH_AUTO_VOCAB: nothing that is here says another. */
 bool orth_describe_assumes_vocab(const orth_config *cfg);
 /* A warning where that is assumed because the data are not there. */

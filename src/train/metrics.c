@@ -41,6 +41,7 @@ static void miss_up_to(missing_steps *m, int64_t step)
 static void note_evaluation(orth_metrics *m, int64_t step, double loss, double targets)
 {
     m->evaluated_step = step;
+    m->other_targets = m->other_targets || (m->best_step >= 0 && targets != m->best_targets);
     if (isfinite(loss) && (m->best_step < 0 || targets < m->best_targets || (targets == m->best_targets && loss < m->best_eval))) {
         m->best_eval = loss;
         m->best_targets = targets;
@@ -511,10 +512,12 @@ void orth_metrics_communication(orth_metrics *m)
 
 void orth_metrics_summary(orth_metrics *m, const char *dir, int64_t steps_done)
 {
-    char text[512], best[128] = "";
+    char text[512], best[160] = "", of[64] = "";
     const int64_t s = (int64_t)(orth_clock_s() - m->opened_s + 0.5);
+    if (m->other_targets)
+        snprintf(of, sizeof of, " (of those over %.0f targets)", m->best_targets);
     if (m->best_step >= 0)
-        snprintf(best, sizeof best, "; best evaluation: loss %.4f after step %" PRId64, m->best_eval, m->best_step);
+        snprintf(best, sizeof best, "; best evaluation: loss %.4f after step %" PRId64 "%s", m->best_eval, m->best_step, of);
     snprintf(text, sizeof text, "done: step %" PRId64 "; %" PRId64 " steps, %" PRId64 " tokens in %" PRId64 ":%02" PRId64 ":%02" PRId64 "%s",
              steps_done, m->num_steps, m->num_steps * m->plan.tokens, s / 3600, s / 60 % 60, s % 60, best);
     orth_metrics_event(m, text);

@@ -36,6 +36,7 @@ typedef struct {
     FILE *events;            /* for TensorBoard; NULL: none */
     double best_eval;        /* least loss of the evaluations of best_targets */
     double best_targets;
+    bool other_targets;      /* evaluations over other targets there were, too */
     int64_t best_step;       /* after which step; no evaluation: below 0 */
     int64_t evaluated_step;  /* the last one that has an evaluation in the file; -1: none */
     int64_t num_steps;       /* of this run */

@@ -523,6 +523,8 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
     orth_phase_end(ctx);
     if (!s->signal && s->rank == 0 && !r->options.watch) {
         orth_metrics_summary(&r->metrics, r->dir, s->steps_done);
+        if (!s->sound)
+            orth_log(ctx, ORTH_LOG_WARN, "train", "the loss that was computed last is not finite: these weights may be of no use (train.on_nonfinite=skip)");
         return write_complete(ctx, s);
     }
     if (s->signal && s->rank == 0)
