@@ -151,43 +151,41 @@ size_t orth_cluster_node_limit(const orth_hardware *h, int rank)
     return (size_t)(0x1p30 * (own->node_memory_GiB > 0 ? own->node_memory_GiB : 2 * own->device_memory_GiB * own->node_devices));
 }
 
-size_t orth_cluster_most_node_limit(const orth_hardware *h)
-{
-    size_t most = orth_cluster_node_limit(h, 0);
-    for (int i = 1; h->mixed && i < h->mixed->num_groups; i++)
-        most = ORTH_MAX(most, orth_cluster_node_limit(h, (int)h->mixed->group[i].first));
-    return most;
-}
-
-size_t orth_cluster_least_node_limit(const orth_hardware *h)
-{
-    size_t least = orth_cluster_node_limit(h, 0);
-    for (int i = 1; h->mixed && i < h->mixed->num_groups; i++)
-        least = ORTH_MIN(least, orth_cluster_node_limit(h, (int)h->mixed->group[i].first));
-    return least;
-}
-
 size_t orth_cluster_file_limit(const orth_hardware *h, int rank)
 {
     return (size_t)(0x1p30 * orth_mixed_device(h, rank)->node_file_GiB);
 }
 
+/* The least, or the most, of all kinds of devices. */
+static size_t limit_of_groups(const orth_hardware *h, size_t (*limit)(const orth_hardware *h, int rank), bool least)
+{
+    size_t found = limit(h, 0);
+    for (int i = 1; h->mixed && i < h->mixed->num_groups; i++) {
+        const size_t own = limit(h, (int)h->mixed->group[i].first);
+        found = least ? ORTH_MIN(found, own) : ORTH_MAX(found, own);
+    }
+    return found;
+}
+
+size_t orth_cluster_most_node_limit(const orth_hardware *h)
+{
+    return limit_of_groups(h, orth_cluster_node_limit, false);
+}
+
+size_t orth_cluster_least_node_limit(const orth_hardware *h)
+{
+    return limit_of_groups(h, orth_cluster_node_limit, true);
+}
+
 size_t orth_cluster_most_file_limit(const orth_hardware *h)
 {
-    size_t most = orth_cluster_file_limit(h, 0);
-    for (int i = 1; h->mixed && most > 0 && i < h->mixed->num_groups; i++) {
-        const size_t own = orth_cluster_file_limit(h, (int)h->mixed->group[i].first);
-        most = own == 0 ? 0 : ORTH_MAX(most, own);
-    }
-    return most;
+    const bool known = limit_of_groups(h, orth_cluster_file_limit, true) > 0;
+    return known ? limit_of_groups(h, orth_cluster_file_limit, false) : 0;
 }
 
 size_t orth_cluster_least_limit(const orth_hardware *h)
 {
-    size_t least = orth_cluster_rank_limit(h, 0);
-    for (int i = 1; h->mixed && i < h->mixed->num_groups; i++)
-        least = ORTH_MIN(least, orth_cluster_rank_limit(h, (int)h->mixed->group[i].first));
-    return least;
+    return limit_of_groups(h, orth_cluster_rank_limit, true);
 }
 
 /* ---- kinds of ranks ---- */
